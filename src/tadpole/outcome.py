@@ -1,0 +1,101 @@
+"""How things end, as enums, and the one table that says what each ending means.
+
+"Failed" never stands for "could not tell": an infrastructure failure is an outcome of its
+own, is tried again, and never becomes a reward of 0.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    AGENT = "agent"  # a turn without a tool call: the policy is done
+    MAX_TURNS = "max_turns"
+    MAX_CONTEXT_LEN = "max_context_len"
+    MAX_TOKENS_PER_TURN = "max_tokens_per_turn"
+    MAX_TIME = "max_time"
+    LOOP = "loop"  # the loop guard warned once and the policy went on repeating itself
+    LLM_QUERY_ERROR = "llm_query_error"
+    TOOL_ERROR = "tool_error"  # the sandbox, not the model's arguments
+    CANCELLED = "cancelled"
+
+
+class TestStatus(StrEnum):
+    """How one test ended; anything that is not listed as expected counts as MISSING."""
+
+    __test__ = False  # not a test class for pytest
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+    MISSING = "missing"
+
+
+class GradeStatus(StrEnum):
+    """What a grading can say."""
+
+    GRADED = "graded"
+    INVALID = "invalid"  # infrastructure: the sample is not used
+    TAMPERED = "tampered"  # evidence of cheating: reward 0, evidence kept
+
+
+class Outcome(StrEnum):
+    """Where one attempt at a task landed; the scoreboard's columns."""
+
+    RESOLVED = "resolved"
+    WRONG_PATCH = "wrong_patch"
+    EMPTY_PATCH = "empty_patch"
+    LIMIT_HIT = "limit_hit"  # not resolved, and a limit cut the episode
+    TAMPERED = "tampered"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What to do with an attempt that ended in some way."""
+
+    grade: bool  # does its final work tree go to the grader?
+    retry: bool  # is the same attempt owed again?
+    trust: bool  # may its reward be trained on and counted in a scoreboard?
+
+
+STOP_POLICY: dict[StopReason, Policy] = {
+    StopReason.AGENT: Policy(grade=True, retry=False, trust=True),
+    StopReason.MAX_TURNS: Policy(grade=True, retry=False, trust=True),
+    StopReason.MAX_CONTEXT_LEN: Policy(grade=True, retry=False, trust=True),
+    StopReason.MAX_TOKENS_PER_TURN: Policy(grade=True, retry=False, trust=True),
+    StopReason.MAX_TIME: Policy(grade=True, retry=False, trust=True),
+    StopReason.LOOP: Policy(grade=True, retry=False, trust=True),
+    StopReason.LLM_QUERY_ERROR: Policy(grade=False, retry=True, trust=False),
+    StopReason.TOOL_ERROR: Policy(grade=False, retry=True, trust=False),
+    StopReason.CANCELLED: Policy(grade=False, retry=True, trust=False),
+}
+
+OUTCOME_POLICY: dict[Outcome, Policy] = {
+    Outcome.RESOLVED: Policy(grade=True, retry=False, trust=True),
+    Outcome.WRONG_PATCH: Policy(grade=True, retry=False, trust=True),
+    Outcome.EMPTY_PATCH: Policy(grade=True, retry=False, trust=True),
+    Outcome.LIMIT_HIT: Policy(grade=True, retry=False, trust=True),
+    Outcome.TAMPERED: Policy(grade=True, retry=False, trust=True),
+    Outcome.INFRASTRUCTURE: Policy(grade=False, retry=True, trust=False),
+}
+
+
+def outcome_of(
+    stop: StopReason, status: GradeStatus | None, resolved: bool, empty: bool
+) -> Outcome:
+    """Place an attempt. ``status`` is None where the work tree was never graded."""
+    if not STOP_POLICY[stop].trust or status in (None, GradeStatus.INVALID):
+        return Outcome.INFRASTRUCTURE
+    if status is GradeStatus.TAMPERED:
+        return Outcome.TAMPERED
+    if resolved:
+        return Outcome.RESOLVED
+    if stop is not StopReason.AGENT:
+        return Outcome.LIMIT_HIT
+    return Outcome.EMPTY_PATCH if empty else Outcome.WRONG_PATCH
