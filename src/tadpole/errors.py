@@ -29,6 +29,10 @@ class TaskError(UsageError):
     """A task directory that is incomplete, changed, or of an unknown version."""
 
 
+class RunError(UsageError):
+    """A run directory that is none, damaged, in use, or of an unknown version."""
+
+
 class ModelError(TadpoleError):
     """The policy could not be loaded or asked."""
 

@@ -1,0 +1,315 @@
+"""The run directory: the one place where a run leaves what it knows, and the API to it.
+
+::
+
+    run/
+      tadpole-run.json    marker: format version, tadpole version, when it was made
+      config.toml         the resolved configuration, every setting
+      eval.jsonl, ...     tables: one JSON row per line, appended, never rewritten
+      traces/ patches/    one file per episode, named in its row
+      logs/  checkpoints/ whatever the verbs write there
+
+What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns, and
+the files that a row names are written, synced and renamed into place before the row is
+appended. A line that a crash tore is dropped when read, and cut off by the next append: its
+work is owed again. Files are replaced as a whole, never rewritten in place.
+
+Several processes may append to one table (each append holds a lock on the file), but only one
+verb at a time should own the run: :meth:`RunDir.lock`.
+"""
+
+import fcntl
+import gzip
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from tadpole.errors import RunError
+from tadpole.outcome import OUTCOME_POLICY
+from tadpole.trace import Attempt, Trace
+
+FORMAT = 1
+MARKER = "tadpole-run.json"
+CONFIG = "config.toml"
+
+Key = tuple[str, str, int]
+Row = TypeVar("Row", bound=BaseModel)
+
+
+def cache_dir() -> Path:
+    """Where snapshots, environments and prepared models are kept between runs.
+
+    ``$TADPOLE_CACHE``, else ``~/.cache/tadpole``. Not created here.
+    """
+    given = os.environ.get("TADPOLE_CACHE")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "tadpole"
+
+
+def attempt_key(attempt: Attempt) -> Key:
+    """The identity of an attempt: (task id, policy fingerprint, sample index)."""
+    return (attempt.task, attempt.policy, attempt.sample)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part of it.
+
+    Raises OSError (no space, no permission); the old content is then untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with beside.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+class RunDir:
+    """One run directory. Make one with :meth:`create` or :meth:`open`, not directly."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path | str, config: BaseModel) -> Self:
+        """Start a new run.
+
+        Raises RunError where the directory already holds something: nothing is ever mixed.
+        """
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or not _fresh(path)):
+            raise RunError(f"{path} is not empty: choose another --run.dir, or remove it first")
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        run.save_config(config)
+        # The marker comes last: a directory without one is no run.
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now}
+        run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open an existing run. Raises RunError where it is none, or of an unknown version."""
+        path = Path(path)
+        try:
+            marker = json.loads((path / MARKER).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunError(f"{path} is no run directory (no {MARKER} in it)") from None
+        except ValueError as error:
+            raise RunError(f"{path / MARKER} is damaged: {error}") from None
+        found = marker.get("format") if isinstance(marker, dict) else None
+        if found != FORMAT:
+            raise RunError(
+                f"{path} has run format {found!r}, this tadpole knows {FORMAT}: "
+                "read it with the version that made it"
+            )
+        return cls(path)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The marker: ``format``, ``tadpole`` (version that made the run), ``created``."""
+        facts: dict[str, Any] = json.loads((self.path / MARKER).read_bytes())
+        return facts
+
+    # --- files ---------------------------------------------------------------------------
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write a file of the run as a whole; ``name`` is relative to the run directory."""
+        path = self._inside(name)
+        write_atomic(path, data)
+        return path
+
+    def save_config(self, config: BaseModel) -> None:
+        """Save the resolved configuration, every setting, as ``config.toml``."""
+        body = config.model_dump(mode="json", exclude_none=True)
+        self.write(CONFIG, tomli_w.dumps(body).encode())
+
+    def directory(self, name: str) -> Path:
+        """A directory of the run (``checkpoints``, ``tasks``...), made if missing."""
+        path = self._inside(name)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def log(self, name: str) -> Path:
+        """The path of a log file; its directory exists."""
+        path = self._inside(f"logs/{name}.log")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def save_trace(self, trace: Trace, name: str) -> str:
+        """Save a trace; returns its path in the run directory, for the row that names it."""
+        relative = f"traces/{name}.json.gz"
+        # mtime 0: the same trace is the same bytes
+        self.write(relative, gzip.compress(trace.model_dump_json().encode(), 6, mtime=0))
+        return relative
+
+    def load_trace(self, relative: str) -> Trace:
+        """Read a trace by the path that its row names. Raises RunError where it cannot be."""
+        path = self._inside(relative)
+        try:
+            body = json.loads(gzip.decompress(path.read_bytes()))
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing, although a row names it") from None
+        except (OSError, EOFError, ValueError) as error:
+            raise RunError(f"{path} is damaged: {error}") from None
+        return _parse(Trace, body, str(path))
+
+    def save_patch(self, patch: bytes, name: str) -> str:
+        """Save a patch byte for byte; returns its path in the run directory."""
+        relative = f"patches/{name}.patch"
+        self.write(relative, patch)
+        return relative
+
+    # --- tables --------------------------------------------------------------------------
+
+    def table(self, table: str) -> Path:
+        """The file of a table."""
+        return self._inside(f"{table}.jsonl")
+
+    def append(self, table: str, row: BaseModel) -> None:
+        """Add a row, durably. A torn last line is cut off first.
+
+        Raises OSError (no space...); the table is then as it was before.
+        """
+        line = row.model_dump_json().encode() + b"\n"
+        path = self.table(table)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            end = _whole(descriptor)
+            try:
+                _write_all(descriptor, line)
+                os.fdatasync(descriptor)
+            except BaseException:
+                os.ftruncate(descriptor, end)
+                raise
+        finally:
+            os.close(descriptor)  # also unlocks
+
+    def rows(self, table: str, model: type[Row]) -> list[Row]:
+        """All whole rows in the order of appending; none where the table does not exist.
+
+        Raises RunError on a row of an unknown format version or one that does not fit.
+        """
+        path = self.table(table)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return []
+        lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
+        return [_row(model, line, f"{path} line {n}") for n, line in enumerate(lines, start=1)]
+
+    def done(self, table: str = "eval") -> set[Key]:
+        """Keys of the attempts that need not be made again (see :func:`attempt_key`).
+
+        Attempts that infrastructure broke are not among them.
+        """
+        return done_keys(self.rows(table, Attempt))
+
+    # --- ownership -----------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Own the run: one verb at a time. Raises RunError where another process does.
+
+        The kernel lets go when the process ends, however it ends.
+        """
+        path = self.path / "lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "another"
+                raise RunError(
+                    f"{self.path} is in use by process {owner}: wait for it, "
+                    "or choose another --run.dir"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _inside(self, name: str) -> Path:
+        path = self.path / name
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise RunError(f"{name!r} leads out of the run directory {self.path}")
+        return path
+
+
+def done_keys(attempts: Iterable[Attempt]) -> set[Key]:
+    """Keys of the attempts that are not owed again."""
+    return {attempt_key(a) for a in attempts if not OUTCOME_POLICY[a.outcome].retry}
+
+
+def _fresh(path: Path) -> bool:
+    """Nothing is there but what a creation that was cut short may have left."""
+    return all(entry.name == CONFIG or entry.name.startswith(".") for entry in path.iterdir())
+
+
+def _row(model: type[Row], line: bytes, where: str) -> Row:
+    try:
+        body = json.loads(line)
+    except ValueError as error:
+        raise RunError(f"{where} is damaged: {error}") from None
+    return _parse(model, body, where)
+
+
+def _parse(model: type[Row], body: Any, where: str) -> Row:
+    field = model.model_fields.get("format")
+    if field is not None and isinstance(body, dict) and body.get("format") != field.default:
+        raise RunError(
+            f"{where} has format {body.get('format')!r}, this tadpole knows {field.default!r}: "
+            "read it with the version that wrote it"
+        )
+    try:
+        # In JSON mode: lists become tuples and strings become enums, nothing else is bent.
+        return model.model_validate_json(json.dumps(body))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise RunError(f"{where} is no {model.__name__}: {name}: {first['msg']}") from None
+
+
+def _whole(descriptor: int) -> int:
+    """Cut a torn last line off; returns the size that is left. The lock is held."""
+    end = os.fstat(descriptor).st_size
+    position, tail = end, b""
+    while position > 0 and b"\n" not in tail:
+        step = min(65_536, position)
+        position -= step
+        tail = os.pread(descriptor, step, position)
+    whole = position + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
+    if whole != end:
+        os.ftruncate(descriptor, whole)
+    return whole
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
