@@ -1,0 +1,1 @@
+"""Repositories: sources, runtimes, test runs, and the snapshots made of them."""
