@@ -1,0 +1,237 @@
+"""Loads the configuration: defaults < preset < TOML file < dotted flags.
+
+The settings themselves are in :mod:`tadpole.settings`. A key that does not exist is an error
+that names the nearest one; a resolved configuration, saved as TOML, loads to itself.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_origin
+
+import tomli_w
+from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from tadpole.errors import ConfigError, RunError
+from tadpole.rundir import CONFIG, MARKER, RunDir
+from tadpole.settings import (
+    EMBEDDED,
+    CalibrateConfig,
+    EvalConfig,
+    LeafConfig,
+    PolicyConfig,
+    RunConfig,
+    SamplingConfig,
+    Section,
+    TasksConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+
+PUBLISHED = "published"  # the preset that changes nothing
+
+# What each section shapes, by name in the run directory ...
+_EPISODES = ("calibrate.jsonl", "warmup", "updates.jsonl", "eval.jsonl")
+_SHAPES = {
+    "policy": _EPISODES,
+    "leaf": _EPISODES,
+    "tasks": ("tasks", *_EPISODES),
+    "calibrate": ("calibrate.jsonl",),
+    "warmup": ("warmup", "updates.jsonl"),
+    "sampling": ("calibrate.jsonl", "updates.jsonl"),
+    "train": ("updates.jsonl",),
+    "eval": ("eval.jsonl",),
+}
+# ... and the settings that change how fast or how far, but not what comes out.
+_FREE = {
+    "policy.device",
+    "policy.threads",
+    "train.updates",
+    "train.checkpoint_every",
+    "train.micro_batch_tokens",
+    "eval.samples",
+    "eval.retries",
+}
+
+
+class Config(Section):
+    """Every setting of a run, by section."""
+
+    run: RunConfig = Field(default_factory=RunConfig)
+    """Where the run is kept, and what it may use."""
+    policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    """The model that is raised."""
+    leaf: LeafConfig = Field(default_factory=LeafConfig)
+    """Limits of one episode."""
+    tasks: TasksConfig = Field(default_factory=TasksConfig)
+    """Which repositories become tasks, and how many."""
+    calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
+    """How learnable tasks are found."""
+    warmup: WarmupConfig = Field(default_factory=WarmupConfig)
+    """The call format for a tiny model, before anything else."""
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    """How the policy is sampled in training."""
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    """One climb."""
+    eval: EvalConfig = Field(default_factory=EvalConfig)
+    """How the policy is evaluated."""
+
+    def toml(self) -> str:
+        """The resolved configuration as TOML; loading it gives an equal value."""
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    file: Path | None = None,
+    preset: str | None = None,
+) -> Config:
+    """Resolve a configuration.
+
+    ``flags`` maps dotted names to values, strings as typed on a command line included.
+    ``preset`` None means: ``embedded`` where the model is the embedded one, else nothing.
+    Raises ConfigError, one line, naming the setting and where it came from.
+    """
+    asked: list[tuple[str, dict[str, Any]]] = []
+    if file is not None:
+        asked.append((str(file), _flat(_read(file))))
+    given = dict(flags or {})
+    asked.append(("the command line", {k: _typed(k, v) for k, v in given.items()}))
+    if preset is None:
+        models = [layer["policy.model"] for _, layer in asked if "policy.model" in layer]
+        preset = EMBEDDED if not models or models[-1] == EMBEDDED else PUBLISHED
+    return _build([(f"preset {preset}", _preset(preset)), *asked])
+
+
+def saved(path: Path) -> Config:
+    """The configuration that a run directory keeps (``config.toml``), as it was resolved."""
+    return load(file=path, preset=PUBLISHED)
+
+
+def open_run(config: Config) -> RunDir:
+    """The run directory ``config.run.dir``: made where it is missing, else taken up again.
+
+    A setting may change until what it shaped exists. Raises RunError where one would make a
+    mixture of an existing run.
+    """
+    path = Path(config.run.dir)
+    if not (path / MARKER).exists():
+        return RunDir.create(path, config)
+    run = RunDir.open(path)
+    before = saved(path / CONFIG)
+    now = dict(_values(config))
+    changed = {name: old for name, old in _values(before) if now[name] != old}
+    for name, old in changed.items():
+        made = [part for part in _SHAPES.get(name.partition(".")[0], ()) if (path / part).exists()]
+        if made and name not in _FREE:
+            raise RunError(
+                f"{path} holds {made[0]} made with {name} = {old}, now {now[name]}: "
+                "choose another --run.dir, or the old value"
+            )
+    if changed:
+        run.save_config(config)
+    return run
+
+
+def presets() -> list[str]:
+    """Names of the shipped presets."""
+    folder = resources.files("tadpole") / "presets"
+    names = [entry.name for entry in folder.iterdir() if entry.name.endswith(".toml")]
+    return sorted([PUBLISHED, *(name.removesuffix(".toml") for name in names)])
+
+
+def fields() -> Iterator[tuple[str, FieldInfo]]:
+    """All settings: dotted name and field, in the order of the sections."""
+    for section, info in Config.model_fields.items():
+        kind = info.annotation
+        assert isinstance(kind, type) and issubclass(kind, Section)
+        for key, field in kind.model_fields.items():
+            yield f"{section}.{key}", field
+
+
+def near(name: str) -> str:
+    """A hint for an unknown setting: ``; did you mean train.lr?``, or nothing."""
+    names = [known for known, _ in fields()]
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not found:  # the right key in the wrong section, or without one
+        leaves = {known.rpartition(".")[2]: known for known in reversed(names)}
+        leaf = difflib.get_close_matches(name.rpartition(".")[2], list(leaves), n=1, cutoff=0.8)
+        found = [leaves[leaf[0]]] if leaf else []
+    return f"; did you mean {found[0]}?" if found else "; see `tadpole train --help`"
+
+
+def _build(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Config:
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    known = {name for name, _ in fields()}
+    for label, layer in layers:
+        for name, value in layer.items():
+            if name not in known:
+                raise ConfigError(f"unknown setting {name} in {label}{near(name)}")
+            section, _, key = name.partition(".")
+            merged.setdefault(section, {})[key] = value
+            origin[name] = label
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(_one_line(error, origin)) from None
+
+
+def _one_line(error: ValidationError, origin: Mapping[str, str]) -> str:
+    first, more = error.errors()[0], error.error_count() - 1
+    name = ".".join(str(part) for part in first["loc"][:2])
+    message = first["msg"].removeprefix("Value error, ")
+    label = f" (from {origin[name]})" if name in origin else ""
+    value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
+    also = f"; and {more} more" if more else ""
+    return f"{name}{label}: {message[:1].lower()}{message[1:]}{value}{also}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such configuration file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+
+
+def _preset(name: str) -> dict[str, Any]:
+    if name == PUBLISHED:
+        return {}
+    if name not in presets():
+        known = ", ".join(presets())
+        raise ConfigError(f"unknown preset {name!r}; there are {known}")
+    text = (resources.files("tadpole") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    body = tomllib.loads(text)
+    base = body.pop("extends", PUBLISHED)
+    return _preset(base) | _flat(body)
+
+
+def _values(config: Config) -> Iterator[tuple[str, Any]]:
+    yield from _flat(config.model_dump(mode="json")).items()
+
+
+def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections to dotted names; a key outside a section keeps its name and is refused later."""
+    flat: dict[str, Any] = {}
+    for section, content in body.items():
+        if isinstance(content, dict):
+            flat |= {f"{section}.{key}": value for key, value in content.items()}
+        else:
+            flat[section] = content
+    return flat
+
+
+def _typed(name: str, value: Any) -> Any:
+    """A list may be typed as ``a,b``; all else pydantic reads from its text."""
+    field = dict(fields()).get(name)
+    if field is None or not isinstance(value, str) or get_origin(field.annotation) is not tuple:
+        return value
+    return [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]

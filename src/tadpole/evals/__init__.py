@@ -1,0 +1,1 @@
+"""Measuring a policy: evaluate, intervals, scoreboard, comparison."""

@@ -1,0 +1,228 @@
+"""Every setting, with the published value as its default. :mod:`tadpole.config` loads them.
+
+One class per section of the TOML file. Defaults are those of the published recipe for a 4B
+model; where the recipe publishes none, the description says that the value is ours. The
+embedded model gets other numbers from the files in ``presets/``.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tadpole.protocols import Sampling
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+
+EMBEDDED = "embedded"
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class DType(StrEnum):
+    """Number format of the rollout's weights."""
+
+    AUTO = "auto"  # bfloat16 on a GPU, float32 on a CPU
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+class Switch(StrEnum):
+    """A part that decides for itself unless told."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class Profile(StrEnum):
+    """How much Leaf tells the policy about its tools."""
+
+    FULL = "full"  # the whole contract, as for the published models
+    COMPACT = "compact"  # about 60 tokens in all, for very small models
+
+
+class TasksConfig(Section):
+    """Which repositories become tasks, and how many."""
+
+    sources: tuple[str, ...] = ("pypi:boltons", "pypi:toolz")
+    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between."""
+    count: Count = 300
+    """Validated tasks to make. The recipe makes about 300 a round."""
+    held_out_share: Share = 0.3
+    """Share of the tasks that is never trained on, split by file. Ours."""
+    max_dictated_chars: Natural = 0
+    """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
+    seed: Natural = 0
+    """Seed of the proposals and of the split. The same seed gives the same tasks."""
+
+
+class PolicyConfig(Section):
+    """The model that is raised."""
+
+    model: str = EMBEDDED
+    """"embedded" (SmolLM2-135M-Instruct), a Hugging Face directory, or a Hugging Face name."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    dtype: DType = DType.AUTO
+    """Number format of the rollout: auto, float32 or bfloat16."""
+    threads: Natural = 0
+    """CPU threads for the model; 0 for all cores that this process may use."""
+
+
+class LeafConfig(Section):
+    """Limits of one episode."""
+
+    profile: Profile = Profile.FULL
+    """full, or compact for very small models."""
+    max_turns: Count = 75
+    """Assistant turns. Recipe: 75 in rounds 1-4, 150 in round 5."""
+    max_context: Count = 65_536
+    """Tokens of context, prompt and tool results included. Recipe: 65,536, then 131,072."""
+    max_tokens_per_turn: Count = 8192
+    """Generated tokens of one turn."""
+    max_seconds: Positive = 10_800.0
+    """Seconds of one episode."""
+
+
+class SamplingConfig(Section):
+    """How the policy is sampled in training. The update assumes the defaults."""
+
+    temperature: float = Field(default=1.0, gt=0)
+    """Softmax temperature."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus; 1 for off."""
+    top_k: Natural = 0
+    """Number of likeliest tokens; 0 for off."""
+
+    def at(self, max_tokens: int) -> Sampling:
+        """The contract's value, with the limit of one turn in tokens."""
+        return Sampling(self.temperature, self.top_p, self.top_k, max_tokens)
+
+
+class EvalConfig(SamplingConfig):
+    """How the policy is evaluated."""
+
+    temperature: float = Field(default=0.6, gt=0)
+    """Softmax temperature."""
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    """Nucleus; 1 for off."""
+    top_k: Natural = 20
+    """Number of likeliest tokens; 0 for off."""
+    samples: Count = 8
+    """Attempts at each task. Ours; the recipe's benchmarks use three seeds."""
+    retries: Natural = 2
+    """How often an attempt that infrastructure broke is made again. Ours."""
+    seed: Natural = 0
+    """Added to run.seed."""
+
+
+class CalibrateConfig(Section):
+    """How learnable tasks are found: rollouts of the current policy."""
+
+    samples: Count = 8
+    """Attempts at each task and rung. The recipe does not publish its N."""
+    low: Share = 0.125
+    """Lowest pass rate that is kept. Ours; the recipe aims at 0.5."""
+    high: Share = 0.875
+    """Highest pass rate that is kept. Ours."""
+    start_rung: Natural = 0
+    """Rung of the hint ladder where the walk starts; 0 tells the symptom only. Ours."""
+    max_moves: Natural = 3
+    """Rungs that a task may be moved before it is dropped. Ours."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        return self
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """(lowest, highest) pass rate that is kept."""
+        return (self.low, self.high)
+
+
+class WarmupConfig(Section):
+    """Teaches a tiny model the call format on self-made transcripts; nothing about any task."""
+
+    enabled: Switch = Switch.AUTO
+    """auto (only for the embedded model), on, or off. The recipe has no warm-up."""
+    steps: Count = 150
+    """Optimizer steps."""
+    batch: Count = 8
+    """Transcripts per step."""
+    lr: Positive = 1e-4
+    """Learning rate."""
+    seed: Natural = 0
+    """Added to run.seed."""
+
+
+class TrainConfig(Section):
+    """One climb: rollouts, rewards, updates."""
+
+    updates: Count = 200
+    """Optimizer updates."""
+    groups: Count = 32
+    """Tasks per update."""
+    group_size: int = Field(default=8, ge=2)
+    """Episodes per task: the group whose mean reward is the baseline."""
+    lr: Positive = 1e-6
+    """Learning rate of Adam, constant."""
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    """Adam's decay of the first and second moment."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    """Decoupled weight decay."""
+    grad_clip: Positive = 1.0
+    """Longest norm of the gradient."""
+    dppo_delta: Positive = 0.2
+    """A token is dropped when its probability moved further than this in the good direction."""
+    advantage_eps: Positive = 1e-6
+    """Added to the standard deviation of a group's rewards."""
+    lag: Natural = 1
+    """How many updates the rollout's weights may be behind. Recipe: 1 or 3."""
+    truncated_reward: Share = 0.5
+    """Reward of an episode that solved its task but was cut by a limit."""
+    length_from_update: Natural = 0
+    """Update from which successes are length-shaped; 0 for never. Recipe: from round 3."""
+    length_free_tokens: Count = 8192
+    """N of 1 - alpha * ln(n / N): generated tokens that cost nothing. Not published."""
+    length_alpha: float = Field(default=0.1, ge=0)
+    """alpha of the same. Not published."""
+    length_floor: Share = 0.5
+    """Lowest reward of a success. Ours: a success is never below a truncated one."""
+    checkpoint_every: Count = 10
+    """Updates between checkpoints."""
+    micro_batch_tokens: Count = 65_536
+    """Tokens per forward pass of the update: memory, not results."""
+    shuffle_rewards: bool = False
+    """A control: rewards are shuffled within each group, so nothing can be learned."""
+    seed: Natural = 0
+    """Added to run.seed."""
+
+    @model_validator(mode="after")
+    def _floor(self) -> Self:
+        if self.length_from_update and self.length_floor < self.truncated_reward:
+            raise ValueError(
+                f"length_floor {self.length_floor:g} is below truncated_reward "
+                f"{self.truncated_reward:g}: a success would score less than a cut one"
+            )
+        return self
+
+
+class RunConfig(Section):
+    """Where the run is kept, and what it may use."""
+
+    dir: str = "runs/main"
+    """The run directory."""
+    concurrency: Count = 4
+    """Episodes at a time. Recipe: up to 256."""
+    seed: Natural = 0
+    """Seed of everything but the tasks."""
