@@ -1,0 +1,537 @@
+"""The five Leaf tools, as they run inside the sandbox. One file, standard library, Python 3.6+.
+
+Protects the work tree from its tools: bytes that an edit does not name stay as they are (line
+endings, byte order mark, bytes that are not UTF-8, mode, symlinks), a refused call changes
+nothing, and no refusal is silent. It does not isolate anything: paths are kept to the work
+directory and /tmp as a service to the model, the sandbox around this file is the wall.
+"""
+
+# Old syntax throughout, and the old names of types: this also runs where Python is 3.6.
+# ruff: noqa: UP006, UP035, UP045
+
+import ast
+import bisect
+import difflib
+import itertools
+import os
+import re
+import shlex
+import stat
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+READ_CHARS = 20000
+BASH_CHARS = 30000
+GLOB_FILES = 1000
+FILE_BYTES = 50 << 20
+BASH_SECONDS = 120.0
+MILLISECONDS_FROM = 10000  # a `timeout` this large was meant in milliseconds
+BOM = b"\xef\xbb\xbf"
+
+# What each tool takes: (name, type, required), in the order in which it is told to the model.
+PARAMETERS: Dict[str, Tuple[Tuple[str, type, bool], ...]] = {
+    "Read": (("file_path", str, True), ("offset", int, False), ("limit", int, False)),
+    "Write": (("file_path", str, True), ("content", str, True)),
+    "Edit": (
+        ("file_path", str, True),
+        ("old_string", str, True),
+        ("new_string", str, True),
+        ("replace_all", bool, False),
+    ),
+    "Glob": (("pattern", str, True), ("path", str, False)),
+    "Bash": (
+        ("command", str, True),
+        ("description", str, False),
+        ("timeout", float, False),
+        ("timeout_ms", float, False),  # accepted, but not offered
+    ),
+}
+_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+# Real path -> texts of the file that the model may still hold in its context (this session).
+_seen: Dict[str, List[str]] = {}
+
+RunBash = Callable[[str, float], Dict[str, Any]]
+
+
+class Unfinished(Exception):
+    """A command that did not come to its own end; its text is the whole observation."""
+
+
+def call(name: str, arguments: Any, workdir: str, run_bash: RunBash) -> Tuple[str, bool]:
+    """Run one tool and return ``(text, is_error)``; never raises for what the model did.
+
+    ``run_bash(command, seconds)`` returns a dict with ``code``, ``stdout`` and ``stderr``
+    (bytes), ``reason`` ("exited", "timeout", "memory", "output" or "signal"), ``seconds``, and
+    where a stream was bounded ``stdout_cut``/``stderr_cut``: bytes dropped from its middle.
+    """
+    try:
+        given = coerced(name, arguments)
+        if name == "Bash":
+            return _bash(run_bash, **given), False
+        tools: Dict[str, Callable[..., str]] = dict(
+            Read=_read, Write=_write, Edit=_edit, Glob=_glob
+        )
+        return tools[name](workdir, **given), False
+    except Unfinished as unfinished:
+        return str(unfinished), True
+    except OSError as error:
+        what = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
+        return f"{type(error).__name__}: {what}", True
+    except Exception as error:  # an observation must come back whatever happens
+        return f"{type(error).__name__}: {error}", True
+
+
+def coerced(name: str, arguments: Any) -> Dict[str, Any]:
+    """The arguments of a call in their proper types. Raises ValueError or TypeError."""
+    if name not in PARAMETERS:
+        raise ValueError("unknown tool {}; use one of {}".format(name, ", ".join(PARAMETERS)))
+    if not isinstance(arguments, dict):
+        raise TypeError(f"the arguments of {name} must be a JSON object")
+    types = {key: kind for key, kind, _ in PARAMETERS[name]}
+    takes = "{} takes {}".format(name, ", ".join(key for key in types if key != "timeout_ms"))
+    given = {}
+    for key, value in arguments.items():
+        known = "file_path" if key == "path" and "file_path" in types else key
+        if known not in types:
+            raise TypeError(f"there is no parameter {key}; {takes}")
+        if value is not None:
+            given[known] = _typed(known, value, types[known])
+    for key, _, required in PARAMETERS[name]:
+        if required and key not in given:
+            raise TypeError(f"{key} is missing; {takes}")
+    for key in ("file_path", "pattern", "command"):
+        if given.get(key) == "":
+            raise ValueError(f"{key} is empty; {takes}")
+    return given
+
+
+def seconds(timeout: Optional[float] = None, timeout_ms: Optional[float] = None) -> float:
+    """The seconds that a Bash call's ``timeout`` (or ``timeout_ms``) asks for."""
+    if timeout_ms is not None:
+        value = timeout_ms / 1000.0
+    elif timeout is None:
+        value = BASH_SECONDS
+    else:
+        value = timeout / 1000.0 if timeout >= MILLISECONDS_FROM else timeout
+    if not 0 < value < float("inf"):
+        raise ValueError("timeout must be a number of seconds above 0")
+    return value
+
+
+def _typed(key: str, value: Any, kind: type) -> Any:
+    plain = not isinstance(value, bool)
+    if kind is str:
+        if isinstance(value, int) and plain:
+            value = str(value)
+        if isinstance(value, str):
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise ValueError(f"{key} holds half a surrogate pair, not text") from None
+            return value
+    elif kind is bool:
+        word = value.strip().lower() if isinstance(value, str) else value
+        if word in ("true", "false") or isinstance(word, bool) or word in (0, 1):
+            return word in ("true", True)
+    else:
+        try:
+            number = float(value.strip() if isinstance(value, str) else value) if plain else None
+            if number is not None and (kind is float or number == int(number)):
+                return kind(number)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    shown = repr(value) if len(repr(value)) < 40 else repr(value)[:40] + "..."
+    raise TypeError(f"{key} must be {_WORDS[kind]}, not {shown}")
+
+
+# --- Read ------------------------------------------------------------------------------------
+
+
+def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0) -> str:
+    real, shown = _resolve(workdir, file_path)
+    data = _load(workdir, real, shown)
+    text = _decode(data)
+    _remember(real, text)
+    if not text:
+        return shown + "\n[the file is empty]"
+    lines = text.split("\n")
+    ends = lines[-1] == ""
+    if ends:
+        lines.pop()
+    total, offset = len(lines), max(1, offset)
+    if offset > total:
+        raise ValueError(f"{shown} ends at line {total}; offset {offset} is past it")
+    last = min(total, offset - 1 + limit) if limit > 0 else total
+    out, room, notes, number = [shown], READ_CHARS - len(shown), [], offset
+    while number <= last:
+        entry = f"{number}. {_visible(lines[number - 1])}"
+        if len(entry) + 1 > room:
+            break
+        out.append(entry)
+        room -= len(entry) + 1
+        number += 1
+    if number == offset:  # one line fills the whole room
+        line = _visible(lines[number - 1])
+        part = room - len(f"{number}. ")
+        out.append(f"{number}. {line[:part]}")
+        notes.append(
+            f"[truncated {len(line) - part} chars] line {number} is {len(line):,} characters; "
+            f"showing 1-{part:,}. To read on use Bash: "
+            f"sed -n {number}p {shlex.quote(shown)} | cut -c {part + 1}-"
+        )
+        number += 1
+    if number <= last:
+        left = sum(len(line) + 1 for line in lines[number - 1 : last])
+        notes.append(
+            f"[truncated {left} chars] showing lines {offset}-{number - 1} of {total}; "
+            f"read on with offset={number}"
+        )
+    elif last == total and not ends:
+        notes.append("[no newline at end of file]")
+    strange = len(re.findall("[\udc80-\udcff]", text))
+    if strange:
+        notes.append(
+            f"[{strange} bytes are not UTF-8 and shown as \\xNN; Edit keeps them, but "
+            "old_string must leave them out]"
+        )
+    return "\n".join(out + notes)
+
+
+def _visible(line: str) -> str:
+    line = line[:-1] if line.endswith("\r") else line
+    return re.sub("[\udc80-\udcff]", lambda byte: "\\x%02x" % (ord(byte.group()) - 0xDC00), line)
+
+
+# --- Write and Edit --------------------------------------------------------------------------
+
+
+def _write(workdir: str, file_path: str, content: str) -> str:
+    real, shown = _resolve(workdir, file_path)
+    if os.path.isdir(real):
+        raise IsADirectoryError(f"{shown} is a directory; give the path of a file")
+    data = content.encode("utf-8")
+    os.makedirs(os.path.dirname(real), exist_ok=True)
+    _store(real, data)
+    _remember(real, content)
+    done = f"Wrote {shown} ({len(data)} bytes)."
+    if real.endswith(".py") and "\n" not in content.strip() and "\\n" in content:
+        try:
+            ast.parse(content)
+        except (SyntaxError, ValueError):
+            done += (
+                "\nWarning: the file is one line with a literal \\n in it and does not parse as "
+                "Python. If line breaks were meant, write it again with real ones."
+            )
+    return done
+
+
+def _edit(
+    workdir: str, file_path: str, old_string: str, new_string: str, replace_all: bool = False
+) -> str:
+    real, shown = _resolve(workdir, file_path)
+    data = _load(workdir, real, shown)
+    if not old_string:
+        raise ValueError("old_string is empty; to replace the whole file use Write")
+    if old_string == new_string:
+        raise ValueError("old_string and new_string are the same, so nothing would change")
+    text, old = _decode(data), old_string.replace("\r\n", "\n")
+    flat = text.replace("\r\n", "\n")
+    found = _positions(flat, old, len(old) if replace_all else 1)
+    if not found:
+        raise ValueError(_why_not(flat, old, shown, _seen.get(real, ())))
+    if len(found) > 1 and not replace_all:
+        lines = [str(flat.count("\n", 0, at) + 1) for at in found[:10]]
+        raise ValueError(
+            "old_string occurs {} times in {} (lines {}{}); add the lines around the one you mean, "
+            "or set replace_all to true".format(
+                len(found), shown, ", ".join(lines), ", ..." if len(found) > 10 else ""
+            )
+        )
+    # Positions in `flat` lead back to `text` by the number of CRLF pairs before them.
+    pairs = [pair.start() - k for k, pair in enumerate(re.finditer("\r\n", text))]
+    pieces, done = [], 0
+    for at in found:
+        start = at + bisect.bisect_left(pairs, at)
+        stop = at + len(old) + bisect.bisect_left(pairs, at + len(old))
+        pieces += [text[done:start], _with_endings(new_string, text, start, stop)]
+        done = stop
+    result = "".join(pieces) + text[done:]
+    _remember(real, text)
+    bom = BOM if data.startswith(BOM) else b""
+    _store(real, bom + result.encode("utf-8", "surrogateescape"))
+    plural = "" if len(found) == 1 else "s"
+    return f"Edited {shown} ({len(found)} replacement{plural})."
+
+
+def _positions(text: str, part: str, step: int) -> List[int]:
+    found, at = [], text.find(part)
+    while at >= 0:
+        found.append(at)
+        at = text.find(part, at + step)
+    return found
+
+
+def _with_endings(new: str, text: str, start: int, stop: int) -> str:
+    """``new`` with the line endings of what it replaces, else those of the lines around."""
+    endings = re.findall("\r?\n", text[start:stop])
+    if not endings:
+        near = re.compile("\r?\n").search(text, stop)
+        endings = [near.group()] if near else re.findall("\r?\n", text[:start])[-1:] or ["\n"]
+    count = itertools.count()
+
+    def ending(match: Any) -> str:
+        own = str(endings[min(next(count), len(endings) - 1)])
+        return own if match.group() == "\n" else str(match.group())
+
+    return re.sub("\r?\n", ending, new)
+
+
+_CURLY = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+
+
+def _unnumbered(text: str) -> str:
+    return re.sub(r"(?m)^[ \t]*\d+(\. |[:|\t])", "", text)
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+
+
+# What may be wrong with an old_string: (the reason, done to the text, done to the file too).
+_SLIPS: Tuple[Tuple[str, Callable[[str], str], bool], ...] = (
+    ("leave out the line numbers that Read puts before each line", _unnumbered, False),
+    ("it has backslash escapes where the file has the characters themselves", _unescaped, False),
+    (
+        "it differs only in trailing spaces",
+        lambda text: re.sub(r"(?m)[ \t]+$", "", text),
+        True,
+    ),
+    ("it differs only in indentation", lambda text: re.sub(r"(?m)^[ \t]+", "", text), True),
+    ("it has other quotes than the file", lambda text: text.translate(_CURLY), True),
+    ("it differs only in upper and lower case", lambda text: text.lower(), True),
+)
+
+
+def _why_not(flat: str, old: str, shown: str, earlier: Sequence[str]) -> str:
+    """Why ``old`` is not in the file, as the next thing to do."""
+    if any(old in version.replace("\r\n", "\n") for version in earlier if version != flat):
+        return f"{shown} has changed since you read it and old_string is gone; Read it again"
+    lines, wanted = flat.split("\n"), old.split("\n")
+    for reason, change, both in _SLIPS:
+        needle, hay = change(old), change(flat) if both else flat
+        at = hay.find(needle) if needle.strip() else -1
+        if at >= 0:
+            first = hay.count("\n", 0, at)
+            here = lines[first : first + needle.count("\n") + 1]
+            why = _indentation(here, wanted) if "indentation" in reason else reason
+            shows = "\n".join(repr(_visible(line)) for line in here[:8])
+            return f"old_string is not in {shown}: {why}. From line {first + 1} it has:\n{shows}"
+    return f"old_string is not in {shown}{_nearest(lines, wanted)}"
+
+
+def _indentation(here: Sequence[str], wanted: Sequence[str]) -> str:
+    def any_with(lines: Sequence[str], begin: str) -> bool:
+        return any(line.startswith(begin) for line in lines)
+
+    if any_with(here, "\t") and any_with(wanted, " "):
+        return "indented with tabs here, spaces in your text"
+    if any_with(here, " ") and any_with(wanted, "\t"):
+        return "indented with spaces here, tabs in your text"
+    return "it differs only in indentation"
+
+
+def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
+    """Where the file comes closest to the wanted lines, and the first line that differs."""
+    wanted = [line.strip() for line in wanted if line.strip()] or [""]
+    numbered = [(k, line.strip()) for k, line in enumerate(lines, 1) if line.strip()]
+    numbered.append((len(lines), ""))
+    best = (0, 0)
+    for k in [k for k, (_, line) in enumerate(numbered) if line == wanted[0]][:50]:
+        same = 1
+        while same < len(wanted) and numbered[k + same][1] == wanted[same]:
+            same += 1
+        if best[0] < same < len(wanted):
+            best = (same, k)
+    if best[0]:
+        number, line = numbered[sum(best)]
+        return f": line {number} there is {_visible(line)!r}, in your text {wanted[best[0]]!r}"
+    short = [line for _, line in numbered[:20000] if len(line) < 300]
+    for close in difflib.get_close_matches(wanted[0][:300], short, 1, 0.6):
+        number = next(k for k, line in numbered if line == close)
+        return f"; the closest line is {number}: {_visible(lines[number - 1])!r}"
+    return "; Read the file and copy the text exactly"
+
+
+# --- Glob ------------------------------------------------------------------------------------
+
+
+def _glob(workdir: str, pattern: str, path: str = ".") -> str:
+    segments = [part for part in os.path.expanduser(pattern).split("/") if part not in ("", ".")]
+    base = "/" if pattern.startswith("/") else path
+    # Leading parts that exist as they are written are taken so, brackets and all.
+    while len(segments) > 1 and os.path.isdir(os.path.join(workdir, base, segments[0])):
+        base = os.path.join(base, segments.pop(0))
+    real, shown = _resolve(workdir, base)
+    if not os.path.isdir(real):
+        raise NotADirectoryError(f"{shown} is not a directory")
+    if len(segments) == 1 and os.path.isfile(os.path.join(real, segments[0])):
+        found = list(segments)
+    else:
+        depth = None if "**" in segments else len(segments)
+        match = re.compile(_regex(segments) + r"\Z", re.DOTALL).match
+        found = [name for name in _files(real, depth) if match(name)]
+    names = sorted(name if shown == "." else os.path.join(shown, name) for name in found)
+    more = len(names) - GLOB_FILES
+    if more > 0:
+        names = [*names[:GLOB_FILES], f"... {more} more files"]
+    return "\n".join(_visible(name) for name in names) or "No files matched."
+
+
+def _files(top: str, depth: Optional[int] = None) -> Iterator[str]:
+    """Relative paths of the files below ``top``; .git and linked directories are not entered."""
+    for folder, folders, names in os.walk(top):
+        inside = os.path.relpath(folder, top)
+        folders[:] = sorted(name for name in folders if name != ".git")
+        if depth is not None and (0 if inside == "." else inside.count("/") + 1) >= depth - 1:
+            folders[:] = []
+        for name in sorted(names):
+            if os.path.isfile(os.path.join(folder, name)):
+                yield name if inside == "." else os.path.join(inside, name)
+
+
+def _regex(segments: Sequence[str]) -> str:
+    parts = []
+    for k, segment in enumerate(segments):
+        if segment == "**":
+            parts.append(".+" if k == len(segments) - 1 else "(?:[^/]+/)*")
+            continue
+        tokens = re.findall(r"\[!?\]?[^\]/]*\]|\{[^{}/]*,[^{}/]*\}|.", segment, re.DOTALL)
+        one = "".join(_token(token) for token in tokens)
+        parts.append(one if k == len(segments) - 1 else one + "/")
+    return "".join(parts)
+
+
+def _token(token: str) -> str:
+    if token in ("*", "?"):
+        return "[^/]*" if token == "*" else "[^/]"
+    if token[0] == "{" and len(token) > 1:
+        return "(?:" + "|".join(_regex([part]) for part in token[1:-1].split(",")) + ")"
+    if token[0] == "[" and len(token) > 2:
+        body = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+        return "[" + ("^" + body[1:] if body[0] == "!" else body) + "]"
+    return re.escape(token)
+
+
+# --- Bash ------------------------------------------------------------------------------------
+
+
+def _bash(
+    run_bash: RunBash,
+    command: str,
+    description: str = "",
+    timeout: Optional[float] = None,
+    timeout_ms: Optional[float] = None,
+) -> str:
+    limit = seconds(timeout, timeout_ms)
+    result = run_bash(command, limit)
+    out, err = result["stdout"], result["stderr"]
+    half = BASH_CHARS // 2
+    sections = "STDOUT:\n{}\nSTDERR:\n{}".format(
+        _clipped(out, result.get("stdout_cut", 0), max(half, BASH_CHARS - len(err))),
+        _clipped(err, result.get("stderr_cut", 0), max(half, BASH_CHARS - len(out))),
+    )
+    endings = {
+        "timeout": f"Timed out after {limit:g} s; nothing of it is still running",
+        "memory": "Ended: it used more memory than there is",
+        "output": "Ended: it printed more than may be printed",
+    }
+    if result["reason"] in endings:
+        raise Unfinished(endings[result["reason"]] + "\n" + sections)
+    return "Exit code: {}\n{}".format(result["code"], sections)
+
+
+def _clipped(data: bytes, cut: int, room: int) -> str:
+    """Head and tail of an output: what matters in a test run stands at its end."""
+    text = data.decode("utf-8", "replace")
+    if not cut and len(text) <= room:
+        return text
+    middle = len(text) // 2
+    head = text[: min(room // 2, middle)]
+    tail = text[max(len(text) - room // 2, middle) :]
+    dropped = cut + len(text) - len(head) - len(tail)
+    return f"{head}\n[truncated {dropped} chars]\n{tail}"
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def _resolve(workdir: str, path: str) -> Tuple[str, str]:
+    """``(real path, path as it is shown)``; raises PermissionError for what is outside."""
+    asked = os.path.normpath(os.path.join(workdir, os.path.expanduser(path)))
+    real, root = os.path.realpath(asked), os.path.realpath(workdir)
+    if not (_inside(real, root) or _inside(real, os.path.realpath("/tmp"))):
+        raise PermissionError(f"{path} is outside; use paths under {workdir} (or under /tmp)")
+    for top, name in ((os.path.normpath(workdir), asked), (root, real)):
+        if _inside(name, top):
+            return real, os.path.relpath(name, top)
+    return real, real
+
+
+def _inside(path: str, top: str) -> bool:
+    return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+def _load(workdir: str, real: str, shown: str) -> bytes:
+    try:
+        info = os.stat(real)
+    except FileNotFoundError:
+        names = _near(workdir, os.path.basename(real))
+        hint = "; did you mean {}?".format(" or ".join(names)) if names else "; find it with Glob"
+        raise FileNotFoundError(f"there is no file {shown}{hint}") from None
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError(f"{shown} is a directory; list it with Glob")
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError(f"{shown} is no regular file (a pipe, socket or device)")
+    if info.st_size > FILE_BYTES:
+        raise ValueError(f"{shown} has {info.st_size:,} bytes, too many; use Bash")
+    with open(real, "rb") as file:
+        data = file.read()
+    if b"\0" in data:
+        raise ValueError(f"{shown} is binary, {len(data):,} bytes")
+    return data
+
+
+def _decode(data: bytes) -> str:
+    return data[len(BOM) if data.startswith(BOM) else 0 :].decode("utf-8", "surrogateescape")
+
+
+def _near(workdir: str, name: str) -> List[str]:
+    files = list(itertools.islice(_files(os.path.realpath(workdir)), 20000))
+    same = [path for path in files if os.path.basename(path) == name]
+    if not same:
+        close = difflib.get_close_matches(name, {os.path.basename(path) for path in files}, 3, 0.6)
+        same = [path for path in files if os.path.basename(path) in close]
+    return same[:3]
+
+
+def _store(real: str, data: bytes) -> None:
+    """Replace a file's content in one step; its mode is kept, and a full disk changes nothing."""
+    part = os.path.join(os.path.dirname(real), f".leaf-{os.getpid()}.part")
+    try:
+        mode = stat.S_IMODE(os.stat(real).st_mode)
+    except FileNotFoundError:
+        mode = None
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+        if mode is not None:
+            os.chmod(part, mode)
+        os.replace(part, real)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+
+
+def _remember(real: str, text: str) -> None:
+    kept = [version for version in _seen.get(real, []) if version != text]
+    _seen[real] = [*kept, text][-4:] if len(text) < 1000000 else kept
