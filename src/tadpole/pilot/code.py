@@ -123,9 +123,19 @@ class Code:
         return found
 
     @cached_property
+    def dump(self) -> str:
+        """The tree without positions: equal for files that mean the same."""
+        return ast.dump(self.tree)
+
+    @cached_property
     def functions(self) -> list[Function]:
         """Outermost functions and methods in file order; TYPE_CHECKING blocks left out."""
         return list(_functions(self.tree.body, ""))
+
+
+def one_line(text: str) -> bool:
+    """Whether a text holds no line ending."""
+    return "\n" not in text and "\r" not in text
 
 
 def parse(text: str) -> ast.Module:
