@@ -1,0 +1,67 @@
+"""Qwen XML: ``<function=Read><parameter=file_path>a.py</parameter></function>``.
+
+Values are text as it stands, one line break at either end not counted; the tools turn it into
+numbers and truth values.
+"""
+
+import json
+import re
+
+from tadpole.trace import ToolCall
+
+_FUNCTION = re.compile(r"<function=([^<>\n]*)>")
+_PARAMETER = re.compile(r"\s*<parameter=([^<>\n]*)>\n?")
+# A closing tag counts where the next tag (or the end) follows: values may quote these tags.
+_CLOSED = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>|</tool_call>|\Z))")
+_UNCLOSED = re.compile(r"\n?(?=\n\s*<parameter=|</function>\s*(?:</?tool_call>|<function=|\Z))")
+_FOLLOWING = re.compile(r"\s*<tool_call>\s*<function=")
+_END = re.compile(r"\s*</function>")
+
+
+def render(call: ToolCall) -> str:
+    """The XML of a call."""
+    lines = [f"<function={call.name}>"]
+    for key, value in call.arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines += [f"<parameter={key}>", text, "</parameter>"]
+    return "\n".join([*lines, "</function>"])
+
+
+def read(text: str, at: int) -> tuple[ToolCall, int]:
+    """The call that begins at ``at``, and where it ends. Never raises for what the text says."""
+    function = _FUNCTION.match(text, at)
+    if not function:
+        return ToolCall(name="", error="the <function=NAME> tag is not closed"), _skip(text, at)
+    name, end, repaired = function.group(1).strip(), function.end(), False
+    arguments: dict[str, str] = {}
+    following = _FOLLOWING.search(text, end)
+    limit = following.start() if following else len(text)
+
+    def broken(error: str) -> tuple[ToolCall, int]:
+        return ToolCall(name=name, error=error), _skip(text, end)
+
+    while parameter := _PARAMETER.match(text, end):
+        key = parameter.group(1).strip()
+        closed = _CLOSED.search(text, parameter.end(), limit)
+        unclosed = _UNCLOSED.search(text, parameter.end(), limit)
+        if unclosed and (not closed or unclosed.start() < closed.start()):
+            closed, repaired = unclosed, True
+        if not closed:
+            return broken(f"parameter {key} is not closed with </parameter>")
+        if key in arguments:
+            return broken(f"parameter {key} is given twice")
+        arguments[key] = text[parameter.end() : closed.start()]
+        end = closed.end()
+    finish = _END.match(text, end)
+    if finish:
+        return ToolCall(name=name, arguments=arguments, repaired=repaired), finish.end()
+    rest = text[end : _skip(text, end)].strip()
+    if rest or not arguments:
+        return broken(f"expected <parameter=KEY> or </function>, found {rest[:40]!r}")
+    return ToolCall(name=name, arguments=arguments, repaired=True), end
+
+
+def _skip(text: str, at: int) -> int:
+    """Where the next call or the end of this one is, after an error."""
+    found = re.compile(r"</?tool_call>|<function=|\Z").search(text, at + 1)
+    return found.start() if found else len(text)
