@@ -46,7 +46,7 @@ bench: $(VENV)/.installed
 # The pins of a fresh environment, as constraints for the next one.
 constraints: $(VENV)/.installed-dev
 	@{ echo "# Versions that are tested together. Made by: make constraints"; \
-	  $(pip) freeze --exclude-editable | grep -v '^nvidia\|^triton\|^tadpole' | sed 's/+cpu$$//'; \
+	  $(pip) freeze --all --exclude-editable | grep -v '^pip=\|^nvidia\|^triton\|^tadpole' | sed 's/+cpu$$//'; \
 	} > constraints.new
 	mv constraints.new constraints.txt
 

@@ -58,6 +58,8 @@ class TasksConfig(Section):
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3
     """Share of the tasks that is never trained on, split by file. Ours."""
+    dir: str = ""
+    """Task directories to use or to make them in; empty for tasks/ in the run directory."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     seed: Natural = 0

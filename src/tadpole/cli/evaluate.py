@@ -1,0 +1,34 @@
+"""``tadpole eval``: a policy on the held-out tasks of a run."""
+
+import asyncio
+
+import click
+
+from tadpole.cli.verb import Request, Verb, settings
+
+
+@click.group(name="eval")
+def command() -> None:
+    """Evaluate a policy on the held-out tasks of a run."""
+
+
+@command.command(cls=Verb, sections=["eval", "policy", "leaf"])
+@click.option(
+    "--policy",
+    type=click.Choice(["raw", "before", "after"]),
+    default="after",
+    show_default=True,
+    help="The model as it came, before training (warmed up where that is on), or trained.",
+)
+@settings
+def run(request: Request, policy: str) -> int:
+    """Evaluate; attempts that the run already has are not made again.
+
+    Exit code 1 where infrastructure broke attempts that are still owed.
+    """
+    from tadpole.cli.tables import outcomes
+    from tadpole.stages import evaluate_stage
+
+    board = asyncio.run(evaluate_stage(request.config, request.rundir(), request.progress, policy))
+    request.result(board.as_dict(), lambda: outcomes({policy: board}))
+    return int(board.untrusted > 0)

@@ -1,0 +1,158 @@
+"""``tadpole``: the verbs, and the one place where errors become a line and an exit code.
+
+====  ======================================================================
+0     done
+1     ran, but not all of it came out: see the output
+2     wrong usage: flags, configuration, sources, directories
+3     infrastructure: sandbox, model, disk, network, or a defect of ours
+130   interrupted (143 where it was told to terminate)
+====  ======================================================================
+"""
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from tadpole.errors import TadpoleError
+from tadpole.rundir import cache_dir
+
+INTERRUPTED = 130
+TERMINATED = 143
+INFRASTRUCTURE = 3
+
+# Verb: (module, what it does). Modules load when their verb is called: --help stays quick.
+VERBS = {
+    "demo": ("demo", "Make tasks, train, evaluate and report: the whole loop."),
+    "tasks": ("tasks", "Make, validate, calibrate and show tasks."),
+    "train": ("train", "Train the policy on the calibrated tasks of a run."),
+    "eval": ("evaluate", "Evaluate a policy on the held-out tasks of a run."),
+    "report": ("report", "Write one HTML file about a run."),
+    "doctor": ("doctor", "Check whether this machine can run it all."),
+}
+
+
+class Verbs(click.Group):
+    """The verbs, loaded when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the story."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load the verb's module; None where there is no such verb."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"tadpole.cli.{VERBS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without loading them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, about) for verb, (_, about) in VERBS.items()])
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tadpole")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def tadpole(debug: bool) -> None:
+    """Raise a small coding agent: tasks from real repositories, rewards from their tests.
+
+    \b
+    tadpole demo                      the whole loop on the embedded model
+    tadpole train --help              every verb lists its settings
+    tadpole train --dry-run           print the resolved configuration
+    """
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    told = _on_terminate()
+    try:
+        code = tadpole.main(list(args), prog_name="tadpole", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        return _say(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", TERMINATED if told else INTERRUPTED)
+    except BrokenPipeError:  # the reader of stdout went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        if "--debug" in args:
+            traceback.print_exc()
+        return explain(error)
+
+
+def explain(error: BaseException) -> int:
+    """Print one line about an error on stderr; returns the exit code."""
+    error = _innermost(error)
+    if isinstance(error, TadpoleError):
+        return _say(str(error), error.exit_code)
+    if "No space left on device" in str(error) or "Disk quota exceeded" in str(error):
+        where = getattr(error, "filename", None) or f"the run directory or {cache_dir()}"
+        return _say(
+            f"no space left on the disk, writing {where}: free some and repeat the command, it "
+            f"goes on where it was ({cache_dir()} may be deleted, it is made again)",
+            INFRASTRUCTURE,
+        )
+    if isinstance(error, PermissionError) and error.filename:
+        return _say(f"no permission to use {error.filename}: give other paths", 2)
+    if isinstance(error, MemoryError):
+        return _say("out of memory: lower --run.concurrency or use a smaller model", INFRASTRUCTURE)
+    kept = _keep(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return _say(f"unexpected {what[:200]} ({kept})", INFRASTRUCTURE)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Of a group, the error that can be explained, else the first."""
+    while isinstance(error, BaseExceptionGroup):
+        ours = error.subgroup(TadpoleError)
+        error = (ours or error).exceptions[0]
+    return error
+
+
+def _keep(error: BaseException) -> str:
+    """Write the traceback to a log; says where it is."""
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
+    try:
+        log = Path(cache_dir(), "logs", name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError:
+        return "say tadpole --debug ... to see where"
+    return f"details in {log}"
+
+
+def _say(line: str, code: int) -> int:
+    print("tadpole:", " ".join(line.split()), file=sys.stderr)
+    return code
+
+
+def _on_terminate() -> list[int]:
+    """Let SIGTERM unwind like Ctrl-C, so that no process of ours is left; notes that it came."""
+    told: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, terminate)
+    return told

@@ -1,0 +1,149 @@
+"""``tadpole tasks``: make, validate, calibrate and show tasks."""
+
+import asyncio
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tadpole.cli.verb import Request, Verb, settings
+from tadpole.progress import Progress
+from tadpole.rundir import cache_dir
+from tadpole.task import Task
+
+
+@click.group(name="tasks")
+def command() -> None:
+    """Make, validate, calibrate and show tasks."""
+
+
+@command.command(cls=Verb, sections=["tasks"])
+@settings
+def make(request: Request) -> int:
+    """Make validated tasks from real repositories.
+
+    \b
+    tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
+    """
+    from tadpole.stages import make_stage
+
+    tasks = asyncio.run(make_stage(request.config, request.rundir(), request.progress))
+    short = len(tasks) < request.config.tasks.count
+    request.result(
+        [_row(task) for task in tasks],
+        lambda: "\n".join([*(_line(task) for task in tasks), f"{len(tasks)} tasks"]),
+    )
+    return int(short)
+
+
+@command.command(cls=Verb, sections=["calibrate", "policy", "leaf", "warmup"])
+@settings
+def calibrate(request: Request) -> int:
+    """Keep the tasks that the current policy sometimes solves.
+
+    \b
+    tadpole tasks calibrate --run runs/mine
+    """
+    from tadpole.stages import calibrate_stage
+
+    kept = asyncio.run(calibrate_stage(request.config, request.rundir(), request.progress))
+    body = [
+        _row(one.task) | {"passes": one.passes, "attempts": one.valid, "rung": one.task.rung}
+        for one in kept
+    ]
+    request.result(
+        body,
+        lambda: "\n".join(
+            [*(f"{_line(o.task)}  {o.passes}/{o.valid}" for o in kept), f"{len(kept)} tasks kept"]
+        ),
+    )
+    return int(not kept)
+
+
+@command.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def validate(directory: Path, as_json: bool) -> int:
+    """Grade the gold patch (must pass) and a change that does nothing (must fail).
+
+    DIRECTORY is one task or a set of them.
+    """
+    from tadpole.stages import validate_tasks
+
+    found = asyncio.run(validate_tasks(_load(directory), cache_dir(), Progress()))
+    request = Request.plain(as_json)
+    request.result(
+        [{"name": v.task.name, "ok": v.ok, "reason": v.reason} for v in found],
+        lambda: "\n".join(
+            [
+                *(f"{'ok ' if v.ok else 'BAD'} {v.task.name}  {v.reason}".rstrip() for v in found),
+                f"{sum(v.ok for v in found)} of {len(found)} tasks are valid",
+            ]
+        ),
+    )
+    return int(not all(v.ok for v in found))
+
+
+@command.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--gold", is_flag=True, help="Show the solution too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def show(directory: Path, gold: bool, as_json: bool) -> int:
+    """Show a task, or list a set of them."""
+    tasks = _load(directory)
+    request = Request.plain(as_json)
+    if len(tasks) == 1:
+        request.result(_row(tasks[0]), lambda: _page(tasks[0], gold))
+    else:
+        request.result([_row(t) for t in tasks], lambda: "\n".join(_line(t) for t in tasks))
+    return 0
+
+
+def _load(directory: Path) -> list[Task]:
+    from tadpole.pilot.taskdir import load, load_set
+
+    return [load(directory)] if (directory / "task.toml").exists() else load_set(directory)
+
+
+def _row(task: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": task.id,
+        "kind": task.kind.value,
+        "source": f"{task.source.location} {task.source.version}",
+        "operator": task.provenance.operator,
+        "files": list(task.provenance.edited_files),
+        "rung": task.rung,
+        "rungs": [hint.rung for hint in task.hints],
+        "fail_to_pass": len(task.fail_to_pass),
+        "pass_to_pass": len(task.pass_to_pass),
+        "statement": task.statement,
+    }
+
+
+def _line(task: Task) -> str:
+    return (
+        f"{task.name:<24} {task.kind.value:<10} {task.provenance.operator:<18} "
+        f"{','.join(task.provenance.edited_files):<32} rung {task.rung}  "
+        f"F2P {len(task.fail_to_pass)}  P2P {len(task.pass_to_pass)}"
+    )
+
+
+def _page(task: Task, gold: bool) -> str:
+    parts = [_line(task), f"id {task.id}", ""]
+    parts += [textwrap.indent(f"rung {h.rung}: {h.text}", "  ") + "\n" for h in task.hints]
+    parts += ["fail to pass:", *(f"  {name}" for name in task.fail_to_pass)]
+    parts += [f"pass to pass: {len(task.pass_to_pass)} tests"]
+    if gold:
+        parts += ["", "gold:", *(f"  {change.path}" for change in task.gold)]
+        starts = {change.path: change.content for change in task.start}
+        parts += [_diff(c.path, starts.get(c.path), c.content) for c in task.gold]
+    return "\n".join(parts)
+
+
+def _diff(path: str, old: bytes | None, new: bytes | None) -> str:
+    import difflib
+
+    before, after = ((text or b"").decode(errors="replace").splitlines() for text in (old, new))
+    return "\n".join(difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm=""))

@@ -1,0 +1,22 @@
+"""``tadpole train``: one climb on the calibrated tasks of a run."""
+
+import asyncio
+
+import click
+
+from tadpole.cli.verb import Request, Verb, settings
+
+
+@click.command(name="train", cls=Verb, sections=["policy", "leaf", "sampling", "warmup", "train"])
+@settings
+def command(request: Request) -> int:
+    """Train the policy on the calibrated tasks of a run; goes on where it stopped.
+
+    \b
+    tadpole train --run runs/mine --train.updates 50
+    """
+    from tadpole.stages import train_stage
+
+    trained = asyncio.run(train_stage(request.config, request.rundir(), request.progress))
+    request.result({"checkpoint": str(trained)}, lambda: str(trained))
+    return 0

@@ -1,0 +1,137 @@
+"""What all verbs share: dotted settings on the command line, and the options about them."""
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tadpole.config import Config, fields, load, open_run, presets
+from tadpole.progress import Progress
+from tadpole.rundir import CONFIG, MARKER, RunDir
+
+_FLAGS = "tadpole.flags"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a verb was asked to do."""
+
+    config: Config
+    as_json: bool
+    progress: Progress
+
+    @classmethod
+    def plain(cls, as_json: bool) -> "Request":
+        """For the verbs without settings."""
+        return cls(Config(), as_json, Progress())
+
+    def rundir(self) -> RunDir:
+        """The run directory of the configuration, made or taken up again."""
+        return open_run(self.config)
+
+    def result(self, body: Any, text: Callable[[], str]) -> None:
+        """Print the result: as JSON where it was asked for, else for a person."""
+        click.echo(json.dumps(body, indent=2) if self.as_json else text())
+
+
+class Verb(click.Command):
+    """A command that takes every setting as ``--section.key VALUE``."""
+
+    def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections  # those that its --help lists
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the dotted settings out; click reads the rest."""
+        ctx.meta[_FLAGS], rest = split(args)
+        return super().parse_args(ctx, rest)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options, then the settings that matter to this verb."""
+        super().format_options(ctx, formatter)
+        defaults = load().model_dump(mode="json")
+        for section in self.sections:
+            with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
+                rows = []
+                for name, field in fields():
+                    head, _, key = name.partition(".")
+                    if head == section:
+                        value = _shown(defaults[head][key])
+                        rows.append((f"--{name}", f"{field.description} [{value}]"))
+                formatter.write_dl(rows, col_max=34)
+
+
+def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Dotted settings and the rest. Raises click.UsageError where a value is missing."""
+    switches = {name for name, field in fields() if field.annotation is bool}
+    flags: dict[str, Any] = {}
+    rest: list[str] = []
+    queue = list(args)
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or "." not in name:
+            rest.append(word)
+            continue
+        name = name[2:].replace("-", "_")
+        alone = not queue or queue[0].startswith("--")
+        if equals:
+            flags[name] = value
+        elif name in switches and (alone or queue[0].lower() not in _TRUTH):
+            flags[name] = True
+        elif alone:
+            raise click.UsageError(f"--{name} needs a value")
+        else:
+            flags[name] = queue.pop(0)
+    return flags, rest
+
+
+def settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options about settings; the verb gets a :class:`Request` first."""
+
+    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).")
+    @click.option("--model", metavar="MODEL", help="A Hugging Face directory or name.")
+    @click.option("--preset", type=click.Choice(presets()), help="Shipped settings.")
+    @click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file.")
+    @click.option("--dry-run", is_flag=True, help="Print the resolved TOML and stop.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        flags = dict(ctx.meta[_FLAGS])
+        for option, name in (("run", "run.dir"), ("model", "policy.model")):
+            value = given.pop(option)
+            if value is not None:
+                flags[name] = value
+        config = resolve(flags, given.pop("file"), given.pop("preset"))
+        as_json = given.pop("as_json")
+        if given.pop("dry_run"):
+            click.echo(config.toml(), nl=False)
+            return 0
+        return function(Request(config, as_json, Progress()), **given)
+
+    return wrapped
+
+
+def resolve(flags: dict[str, Any], file: Path | None, preset: str | None) -> Config:
+    """The configuration; a run that exists keeps its own, which flags may amend."""
+    config = load(flags, file=file, preset=preset)
+    here = Path(config.run.dir)
+    if (here / MARKER).exists() and file is None and preset is None:
+        return load(flags | {"run.dir": str(here)}, file=here / CONFIG)
+    return config
+
+
+_TRUTH = {"true", "false", "yes", "no", "on", "off", "1", "0"}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    value = value.value if isinstance(value, Enum) else value
+    return str(value).lower() if isinstance(value, bool) else str(value)

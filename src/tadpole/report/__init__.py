@@ -1,0 +1,1 @@
+"""The report of a run: one HTML file, no scripts, nothing fetched."""
