@@ -1,0 +1,124 @@
+"""Statements without a model: the hint ladder, from the symptom alone to the dictated edit.
+
+====  ==========================================================================
+rung  what the statement tells
+====  ==========================================================================
+0     the symptom: an exception, or a check that does not hold
+1     and the failing statement with expected against actual
+2     and the module
+3     and the function, with the first sentence of its docstring
+4     and the line
+5     and what kind of mistake it is
+6     only the edit itself, dictated in one regular sentence
+====  ==========================================================================
+
+Rungs 0-5 say what execution showed, never what the repair looks like: a message that names
+something which only the repair would bring back is cut down to the exception's name.
+"""
+
+import builtins
+import keyword
+import re
+
+from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.code import Code
+from tadpole.pilot.dictation import Dictated
+from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.symptom import Symptom
+from tadpole.task import Hint
+
+TOP = 6
+RUNGS = tuple(range(TOP + 1))
+
+CLOSING = "Correct the source code so that this works again. Do not change the tests."
+
+
+def ladder(
+    project: str, candidate: Candidate, symptom: Symptom, pristine: Code, dictated: Dictated
+) -> tuple[Hint, ...]:
+    """All statements for a candidate with one site."""
+    site = candidate.sites[0]
+    told = _without_leak(symptom, hidden_names(candidate, pristine))
+    parts = [
+        f"Something in {project} is broken. {_seen(told)}",
+        _reproduction(told),
+        f"The mistake is in the module `{site.path}`.",
+        _function(candidate, pristine),
+        f"It is near line {site.line} of that file.",
+        OPERATORS[candidate.operator].explanation,
+    ]
+    hints = [Hint(rung, _join([*parts[: rung + 1], CLOSING])) for rung in range(TOP)]
+    return (*hints, Hint(TOP, dictation_text(dictated)))
+
+
+def dictation_text(dictated: Dictated) -> str:
+    """The top rung: one sentence where both texts fit one, fenced blocks elsewhere."""
+    old, new = (text.replace("\r\n", "\n") for text in (dictated.old, dictated.new))
+    if "\n" not in old + new and "`" not in old + new:
+        return f"In `{dictated.path}` replace `{old}` with `{new}`."
+    fence = "```"
+    while fence in old + new:
+        fence += "`"
+    return f"In `{dictated.path}` replace\n{fence}\n{old}\n{fence}\nwith\n{fence}\n{new}\n{fence}"
+
+
+def hidden_names(candidate: Candidate, pristine: Code) -> frozenset[str]:
+    """Names that the repair brings back and that are no public name of the edited file."""
+    names: set[str] = set()
+    for site in candidate.sites:
+        names |= set(re.findall(r"[A-Za-z_]\w*", site.old))
+        names -= set(re.findall(r"[A-Za-z_]\w*", site.new))
+    public = {part for function in pristine.functions for part in function.name.split(".")}
+    return frozenset(n for n in names if n not in public or n.startswith("_")) - _COMMON
+
+
+_COMMON = frozenset([*keyword.kwlist, *dir(builtins), "self", "cls"])  # say nothing of a repair
+
+
+def _without_leak(symptom: Symptom, names: frozenset[str]) -> Symptom:
+    told = set(re.findall(r"[A-Za-z_]\w*", symptom.message))
+    if symptom.is_assertion or not told & names:
+        return symptom
+    return Symptom(symptom.exception, "", "", symptom.snippet)
+
+
+def _seen(symptom: Symptom) -> str:
+    message = symptom.message
+    if symptom.is_assertion:
+        if message.startswith("assert "):
+            return f"A check does not hold: {_code(message)}."
+        return (
+            f"A check does not hold: {message.rstrip('.')}."
+            if message
+            else ("A check does not hold.")
+        )
+    told = f"{symptom.exception}: {message}" if message else symptom.exception
+    return f"An unexpected error is raised: {_code(told)}."
+
+
+def _reproduction(symptom: Symptom) -> str:
+    text = ""
+    if symptom.snippet:
+        text = f"It shows when this runs:\n\n```python\n{symptom.snippet}\n```"
+    if symptom.detail:
+        text += f"\n\nWhat comes out:\n\n```\n{symptom.detail}\n```"
+    return text.strip()
+
+
+def _function(candidate: Candidate, pristine: Code) -> str:
+    name = candidate.functions[0]
+    text = f"It is in `{name}`."
+    for function in pristine.functions:
+        if function.name == name and function.docstring:
+            first = re.split(r"(?<=[.!?])\s|\n\s*\n", function.docstring.strip(), maxsplit=1)[0]
+            sentence = " ".join(first.split())
+            return f"{text} Its purpose: {sentence}" if len(sentence) < 300 else text
+    return text
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if "`" not in text else text
+
+
+def _join(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,82 @@
+"""What a failing test shows: the raw material of statements, taken from execution alone."""
+
+import ast
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tadpole.pilot.code import Code
+from tadpole.pilot.hide import locate, test_source
+from tadpole.repos.testrun import Failure
+
+LONGEST_MESSAGE = 300  # characters of the first line
+MOST_DETAIL = 8  # lines of expected against actual
+LONGEST_SNIPPET = 12  # lines of the failing statement
+
+_EXCEPTION = re.compile(
+    r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)"
+)
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]{4,}")
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """The failure of one test. Empty texts where the failure does not show them."""
+
+    exception: str  # "TypeError"; empty for a plain assertion
+    message: str  # first line, without the name of the exception
+    detail: str  # the lines after it: pytest's comparison of both sides
+    snippet: str  # the statement of the test that failed
+
+    @property
+    def is_assertion(self) -> bool:
+        """Whether the code ran through but gave something wrong."""
+        return self.exception in ("", "AssertionError")
+
+
+def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
+    """The failing test with the fewest lines; ties by message length, then by id."""
+
+    def size(node_id: str) -> tuple[int, int, str]:
+        path, chain = locate(node_id)
+        source = test_source(path, (tree / path).read_bytes(), chain)
+        return len(source.splitlines()), len(failures[node_id].message), node_id
+
+    return min(failures, key=size)
+
+
+def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
+    """Take a failure apart."""
+    lines = _ADDRESS.sub("at 0x...", failure.message).strip().splitlines() or [""]
+    first, rest = lines[0].strip(), lines[1:]
+    match = re.match(
+        r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)", first
+    )
+    exception = match.group(1).rpartition(".")[2] if match else ""
+    message = first[match.end() :] if match else first
+    if len(message) > LONGEST_MESSAGE:
+        message = message[:LONGEST_MESSAGE] + "..."
+    detail = textwrap.dedent("\n".join(line.rstrip() for line in rest[:MOST_DETAIL])).strip("\n")
+    return Symptom(exception, message, detail, _snippet(node_id, failure, tree))
+
+
+def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
+    """The innermost statement of the test file that was running, as it is written there."""
+    path, _ = locate(node_id)
+    frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.text, re.MULTILINE)
+    line = int(frames[-1]) if frames else (failure.line if failure.path == path else 0)
+    if not line:
+        return ""
+    code = Code(path, (tree / path).read_bytes())
+    around = [
+        node
+        for node in ast.walk(code.tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    best = max(around, key=lambda node: node.lineno, default=None)
+    if best is None or (best.end_lineno or best.lineno) - best.lineno >= LONGEST_SNIPPET:
+        return ""
+    text = code.text[code.starts[best.lineno - 1] : code.span(best)[1]]
+    return textwrap.dedent(text.replace("\r\n", "\n")).strip("\n")
