@@ -1,0 +1,1 @@
+"""Isolated work trees: the bubblewrap engine, its in-box runner, and the probe."""

@@ -1,0 +1,296 @@
+"""File operations of the box: copy a tree, read, write, and what has changed.
+
+Standard library only and Python 3.6+: this file runs inside the sandbox. The agent owns the
+tree, so nothing here follows a symbolic link of it, blocks on a FIFO, or trusts a size.
+"""
+
+import os
+import stat
+
+LEFT_OUT = frozenset(
+    [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"]
+)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_CHUNK = 1 << 20
+
+
+def copy_tree(source, target):
+    """Copy directories, regular files and links from the descriptor ``source`` into ``target``."""
+    destination = os.open(target, _DIRECTORY)
+    try:
+        _copy(source, destination)
+    finally:
+        os.close(destination)
+
+
+def _copy(source, target):
+    for name in os.listdir(source):
+        info = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode):
+            os.mkdir(name, 0o700, dir_fd=target)
+            inner, outer = (
+                os.open(name, _DIRECTORY, dir_fd=source),
+                os.open(name, _DIRECTORY, dir_fd=target),
+            )
+            try:
+                _copy(inner, outer)
+                os.fchmod(outer, stat.S_IMODE(info.st_mode) | 0o700)
+            finally:
+                os.close(inner)
+                os.close(outer)
+        elif stat.S_ISLNK(info.st_mode):
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+        elif stat.S_ISREG(info.st_mode):
+            read = os.open(name, _FILE, dir_fd=source)
+            mode = stat.S_IMODE(info.st_mode) | 0o600
+            write = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=target)
+            try:
+                while True:
+                    chunk = os.read(read, _CHUNK)
+                    if not chunk:
+                        break
+                    _write_all(write, chunk)
+                os.fchmod(write, mode & 0o777)
+                os.utime(write, ns=(info.st_mtime_ns, info.st_mtime_ns))
+            finally:
+                os.close(read)
+                os.close(write)
+
+
+def _write_all(descriptor, data):
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def read_file(path, largest):
+    """The content of a regular file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise FileNotFoundError(2, "not a regular file", path)
+        if info.st_size > largest:
+            raise OSError(27, "larger than %d bytes" % largest, path)
+        return _content(descriptor, largest)
+    finally:
+        os.close(descriptor)
+
+
+def _content(descriptor, largest):
+    pieces, size = [], 0
+    while size <= largest:
+        piece = os.read(descriptor, _CHUNK)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+    raise OSError(27, "larger than %d bytes" % largest)
+
+
+def write_file(root, path, content, executable):
+    """Create, replace or (content None) delete the file ``path`` below ``root``."""
+    parts = path.split("/")
+    if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        raise ValueError("not a path inside the work tree: %r" % path)
+    here = os.open(root, _DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            if content is not None:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=here)
+                except FileExistsError:
+                    pass
+            inner = os.open(part, _DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = inner
+        if content is None:
+            os.unlink(parts[-1], dir_fd=here)
+            return
+        beside = ".box-%d" % os.getpid()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        descriptor = os.open(beside, flags, 0o644, dir_fd=here)
+        try:
+            _write_all(descriptor, content)
+            os.fchmod(descriptor, 0o755 if executable else 0o644)
+        finally:
+            os.close(descriptor)
+        os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+    except FileNotFoundError:
+        if content is not None:
+            raise
+    finally:
+        os.close(here)
+
+
+class Delta:
+    """What differs between the initial tree and the work tree, regular files only.
+
+    ``max_files`` and ``max_bytes`` bound the result: files of the initial tree come first, new
+    ones after them by path, and ``left_out`` counts those for which there was no room.
+    """
+
+    def __init__(self, tree, max_files, max_bytes):
+        self._tree, self._max_files, self._room = tree, max_files, max_bytes
+        self._upper = {}  # path -> True where a regular file stands there now
+        self._lower = set()  # regular files of the initial tree that may have changed
+        self.left_out = 0
+
+    def collect(self):
+        """A list of (path, content or None, executable), sorted by path."""
+        tree = self._tree
+        if tree.upper is None:
+            top = os.open(tree.workdir, _DIRECTORY)
+            self._walk_lower("")
+        else:
+            top = tree.upper
+        try:
+            self._walk(top, "")
+            found = []
+            touched = sorted(self._lower)
+            for path in touched + sorted(set(self._upper) - self._lower):
+                change = self._change(top, path)
+                if change is None:
+                    continue
+                if len(found) >= self._max_files or len(change[1] or b"") > self._room:
+                    self.left_out += 1
+                    continue
+                self._room -= len(change[1] or b"")
+                found.append(change)
+            return sorted(found)
+        finally:
+            if tree.upper is None:
+                os.close(top)
+
+    def _change(self, top, path):
+        before = _regular(self._tree.lower, path, 1 << 40) if path in self._lower else None
+        if path not in self._upper:
+            return None if before is None else (path, None, False)
+        try:
+            after = _regular(top, path, self._room)
+        except OSError:
+            self.left_out += 1
+            return None
+        if after is None or after == before:
+            return None
+        return (path, after[0], after[1])
+
+    def _walk(self, top, path):
+        """Note everything below ``path`` of the upper directory (or of the copied tree)."""
+        names = _names(top)
+        for name in names:
+            if name in LEFT_OUT or name.endswith((".pyc", ".pyo")):
+                continue
+            inner = path + "/" + name if path else name
+            try:
+                inner.encode("utf-8")
+                info = os.stat(name, dir_fd=top, follow_symlinks=False)
+            except (UnicodeEncodeError, OSError):
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                self._enter(top, name, inner)
+            elif stat.S_ISREG(info.st_mode):
+                self._upper[inner] = True
+                self._walk_lower(inner)
+            else:  # a whiteout, link, FIFO, socket or device: what stood here before is gone
+                self._walk_lower(inner)
+
+    def _enter(self, top, name, path):
+        try:
+            descriptor = _open_directory(top, name)
+        except OSError:
+            return
+        try:
+            # An upper directory merges with one below unless it is opaque.
+            if self._tree.upper is not None and (
+                _is_opaque(descriptor) or not _is_directory(self._tree.lower, path)
+            ):
+                self._walk_lower(path)
+            self._walk(descriptor, path)
+        finally:
+            os.close(descriptor)
+
+    def _walk_lower(self, path):
+        """Every regular file of the initial tree at or below ``path`` may be gone."""
+        info = _stat(self._tree.lower, path)
+        if info is None:
+            return
+        if stat.S_ISREG(info.st_mode):
+            self._lower.add(path)
+        elif stat.S_ISDIR(info.st_mode):
+            descriptor = os.open(path or ".", _DIRECTORY, dir_fd=self._tree.lower)
+            try:
+                for name in os.listdir(descriptor):
+                    if name not in LEFT_OUT and not name.endswith((".pyc", ".pyo")):
+                        self._walk_lower(path + "/" + name if path else name)
+            finally:
+                os.close(descriptor)
+
+
+def _names(descriptor):
+    try:
+        return sorted(os.listdir(descriptor))
+    except OSError:
+        return []
+
+
+def _open_directory(top, name):
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=top)
+    except PermissionError:  # mode 000: it is ours, so we may change that
+        os.chmod(name, 0o700, dir_fd=top)
+        return os.open(name, _DIRECTORY, dir_fd=top)
+
+
+def _is_opaque(descriptor):
+    try:
+        return os.getxattr(descriptor, "user.overlay.opaque") == b"y"
+    except OSError:
+        return False
+
+
+def _stat(top, path):
+    """Like lstat, and None also where a directory on the way is a symbolic link."""
+    here, parts = os.dup(top), path.split("/") if path else ["."]
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = inner
+        return os.stat(parts[-1], dir_fd=here, follow_symlinks=False)
+    except OSError:
+        return None
+    finally:
+        os.close(here)
+
+
+def _is_directory(top, path):
+    info = _stat(top, path)
+    return info is not None and stat.S_ISDIR(info.st_mode)
+
+
+def _regular(top, path, largest):
+    """(content, executable) of a regular file; None where there is none. OSError: too large."""
+    here, parts = os.dup(top), path.split("/")
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = inner
+        try:
+            descriptor = os.open(parts[-1], _FILE, dir_fd=here)
+        except PermissionError:
+            os.chmod(parts[-1], 0o600, dir_fd=here)
+            descriptor = os.open(parts[-1], _FILE, dir_fd=here)
+    finally:
+        os.close(here)
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        if info.st_size > largest:
+            raise OSError(27, "too large")
+        return _content(descriptor, largest), bool(info.st_mode & 0o100)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,114 @@
+"""Sets the box up from inside its own user namespace, then gives all privileges away.
+
+Standard library only and Python 3.6+: this file runs inside the sandbox.
+
+``/repo`` becomes an overlay of the pristine tree and a tmpfs limited in bytes and inodes;
+where the kernel refuses (old kernel, foreign owner, no capabilities in the namespace) the tree
+is copied. Nothing is ever written to the host's disks.
+"""
+
+import ctypes
+import os
+
+import files
+
+LOWER, SCRATCH = "/.box/lower", "/.box/scratch"
+_libc = ctypes.CDLL(None, use_errno=True)
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 1, 2, 4, 4096
+_MNT_DETACH = 2
+_CLONE_NEWNS = 0x20000
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_SUBREAPER, _PR_CAP_AMBIENT = 4, 38, 36, 47
+
+
+class Tree:
+    """The work tree: ``lower`` and ``upper`` are directory descriptors, upper None for a copy."""
+
+    def __init__(self, workdir, lower, upper):
+        self.workdir, self.lower, self.upper = workdir, lower, upper
+
+
+def _check(result, what):
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "%s: %s" % (what, os.strerror(code)))
+
+
+def _mount(source, target, kind, flags, options):
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
+    _check(
+        _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
+        "mount %s" % target,
+    )
+
+
+def _detach(target):
+    _check(_libc.umount2(target.encode(), _MNT_DETACH), "umount %s" % target)
+
+
+def prepare(workdir, disk, inodes):
+    """Mount the work tree at ``workdir`` and private /tmp; returns (Tree, notes)."""
+    notes = []
+    try:
+        # With --dev and a uid other than 0 bubblewrap nests two user namespaces, and the mount
+        # namespace belongs to the outer one: only in a namespace of its own may this one mount.
+        _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+        options = "size=%d,nr_inodes=%d,mode=0755" % (disk, inodes)
+        _mount("scratch", SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+        may_mount = True
+    except OSError as error:
+        notes.append("no mounts inside the box (%s)" % error)
+        may_mount = False
+    if not may_mount:
+        # workdir and /tmp are then size-limited tmpfs that bubblewrap has mounted.
+        lower = os.open(LOWER, os.O_RDONLY | os.O_DIRECTORY)
+        files.copy_tree(lower, workdir)
+        return Tree(workdir, lower, None), notes
+
+    for name, mode in (("upper", 0o755), ("work", 0o755), ("tmp", 0o1777)):
+        os.mkdir(os.path.join(SCRATCH, name))
+        os.chmod(os.path.join(SCRATCH, name), mode)
+    lower = os.open(LOWER, os.O_RDONLY | os.O_DIRECTORY)
+    upper = os.open(SCRATCH + "/upper", os.O_RDONLY | os.O_DIRECTORY)
+    problem = _overlay(workdir, lower)
+    if problem:
+        notes.append("tree copied (%s)" % problem)
+        files.copy_tree(lower, SCRATCH + "/upper")
+        _mount(SCRATCH + "/upper", workdir, None, _MS_BIND, None)
+        upper = None
+    _mount(SCRATCH + "/tmp", "/tmp", None, _MS_BIND, None)
+    # The overlay and the descriptors keep what they need: nobody else gets at these by path.
+    _detach(SCRATCH)
+    # The host's mounts are locked to us, so this one is covered instead.
+    _mount("none", LOWER, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k,nr_inodes=2")
+    return Tree(workdir, lower, upper), notes
+
+
+def _overlay(workdir, lower):
+    """Mount the overlay: None, or why it cannot be used."""
+    if os.fstat(lower).st_uid != os.getuid():
+        return "its owner is another user"  # copy-up would be refused
+    options = "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr" % (LOWER, SCRATCH, SCRATCH)
+    try:
+        _mount("overlay", workdir, "overlay", _MS_NOSUID | _MS_NODEV, options)
+    except OSError as error:
+        return str(error)
+    try:  # some kernels and file systems mount it read-only, or refuse later
+        probe = os.path.join(workdir, ".box-probe")
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.unlink(probe)
+    except OSError as error:
+        _detach(workdir)
+        return str(error)
+    return None
+
+
+def give_up_privileges():
+    """No capabilities from here on, also not by executing a file; and nobody may look in."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    # Read and Write run here: /proc/self/mem must not be writable through them.
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
+    # The init of a dead command's namespace becomes our child, so that we can wait for it.
+    _check(_libc.prctl(_PR_SET_SUBREAPER, 1, 0, 0, 0), "subreaper")

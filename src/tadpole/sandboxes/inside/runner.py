@@ -1,0 +1,189 @@
+"""The process that serves one sandbox from inside: tools, commands, files, delta.
+
+Standard library only and Python 3.6+: this file runs inside the sandbox, as
+``python3 -I -S runner.py`` with a socket to the controller as standard input and output.
+It ends, and the whole box with it, when the controller closes the socket or dies.
+"""
+
+import importlib.util
+import os
+import signal
+import sys
+import time
+
+sys.path[:0] = ["/.box/inside", "/.box"]
+
+import command  # noqa: E402
+import files  # noqa: E402
+import mounts  # noqa: E402
+import wire  # noqa: E402
+
+_TOOLBOX = "/.box/toolbox.py"
+
+
+class Gone(Exception):
+    """The controller closed the socket."""
+
+
+class ToolTimeout(Exception):
+    """A tool other than Bash took too long."""
+
+
+class Runner:
+    """One sandbox's state."""
+
+    def __init__(self, descriptor):
+        self._socket = descriptor
+        self._commands = self._tree = self._toolbox = None
+        self._current = None  # id of the request that is being served
+        self._tool_seconds = 60.0
+
+    def serve(self):
+        """Answer requests until the controller is gone."""
+        while True:
+            header, blobs = self._receive()
+            if header["op"] == "cancel":  # came after its request had ended
+                continue
+            self._current = header["id"]
+            try:
+                answer, out = getattr(self, "_" + header["op"])(header, blobs)
+            except (OSError, ValueError, command.Failure) as error:
+                answer = {
+                    "failure": getattr(error, "strerror", None) or str(error),
+                    "errno": getattr(error, "errno", None),
+                    "kind": type(error).__name__,
+                }
+                out = []
+            self._send(dict(answer, id=self._current), out)
+
+    def _setup(self, header, blobs):
+        with open("/proc/self/oom_score_adj", "w") as handle:  # first to go when memory is short
+            handle.write("1000")
+        limits = header["limits"]
+        self._tree, notes = mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
+        mounts.give_up_privileges()
+        self._commands = command.Commands(
+            header["workdir"],
+            header["bwrap"],
+            blobs[0],
+            header["environment"],
+            limits,
+            header["nested"],
+            self._interrupted,
+        )
+        self._commands.wake = self._socket
+        self._tool_seconds = limits["call_seconds"]
+        self._head, self._tail = limits["output_head"], limits["output_tail"]
+        os.environ.clear()
+        os.environ.update(header["environment"])
+        os.chdir(header["workdir"])
+        os.umask(0o022)
+        spec = importlib.util.spec_from_file_location("toolbox", _TOOLBOX)
+        self._toolbox = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self._toolbox)
+        return {"overlay": self._tree.upper is not None, "notes": notes}, []
+
+    def _tool(self, header, blobs):
+        started = time.monotonic()
+        workdir = self._tree.workdir
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.setitimer(signal.ITIMER_REAL, self._tool_seconds)
+        try:
+            os.chdir(workdir)
+            text, error = self._toolbox.call(
+                header["name"], header["arguments"], workdir, self._run_bash
+            )
+        except command.Failure:
+            raise
+        except ToolTimeout:
+            text = "TimeoutError: %s took longer than %g s" % (header["name"], self._tool_seconds)
+            error = True
+        except Exception as caught:
+            text, error = "%s: %s" % (type(caught).__name__, caught), True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return {"text": text, "error": bool(error), "seconds": time.monotonic() - started}, []
+
+    def _run_bash(self, script, timeout):
+        left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
+        self._send({"id": self._current, "busy": timeout}, [])
+        try:
+            if "\0" in script:
+                raise ValueError("a command cannot contain NUL bytes")
+            return self._commands.run(
+                ["/bin/bash", "-lc", script], timeout, head=self._head, tail=self._tail
+            )
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, max(left, 1.0))
+
+    def _exec(self, header, blobs):
+        result = self._commands.run(
+            header["argv"], header["timeout"], blobs[0], self._head, self._tail
+        )
+        return result, [result.pop("stdout"), result.pop("stderr")]
+
+    def _read(self, header, blobs):
+        path = os.path.join(self._tree.workdir, header["path"])
+        return {}, [files.read_file(path, header["largest"])]
+
+    def _write(self, header, blobs):
+        for change, content in zip(header["changes"], blobs):
+            files.write_file(
+                self._tree.workdir,
+                change["path"],
+                None if change["deleted"] else content,
+                change["executable"],
+            )
+        return {}, []
+
+    def _delta(self, header, blobs):
+        delta = files.Delta(self._tree, header["max_files"], header["max_bytes"])
+        found = delta.collect()
+        listed = [
+            {"path": path, "deleted": content is None, "executable": executable}
+            for path, content, executable in found
+        ]
+        return {"files": listed, "left_out": delta.left_out}, [item[1] or b"" for item in found]
+
+    def _interrupted(self):
+        header, _ = self._receive()
+        return header["op"] == "cancel" and header["id"] == self._current
+
+    def _receive(self):
+        header = wire.parse(self._exactly(wire.LENGTH.size), self._exactly)
+        return header, [self._exactly(size) for size in wire.lengths(header)]
+
+    def _exactly(self, size):
+        pieces = []
+        while size:
+            piece = os.read(self._socket, min(size, 1 << 20))
+            if not piece:
+                raise Gone()
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def _send(self, header, blobs):
+        view = memoryview(wire.pack(header, blobs))
+        while view:
+            view = view[os.write(self._socket, view) :]
+
+
+def _too_long(_number, _frame):
+    raise ToolTimeout()
+
+
+def main():
+    """Keep the socket away from everything else, then serve."""
+    descriptor = os.dup(0)  # dup'ed descriptors are not inherited by commands
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    try:
+        Runner(descriptor).serve()
+    except (Gone, ConnectionError):
+        pass
+
+
+if __name__ == "__main__":
+    main()
