@@ -1,0 +1,47 @@
+"""What a policy is told about its job and its tools: in full, or in a few dozen tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tadpole.leaf.calls import CallFormat, render
+from tadpole.leaf.tools import ToolName, schema, signature
+from tadpole.trace import ToolCall
+
+
+class ProfileName(StrEnum):
+    """How much a policy is told."""
+
+    FULL = "full"  # system prompt and schemas, through the model's own chat template
+    COMPACT = "compact"  # two sentences and one shape: for models far below a billion weights
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The system message, and the schemas that go through the chat template (maybe none)."""
+
+    name: ProfileName
+    system: str
+    schemas: tuple[dict[str, Any], ...] = ()
+
+
+_FULL = """\
+You are a software engineer at work in a repository that is checked out in your work directory.
+Find out what the task needs, change the code with the tools, and check the change by running it \
+or its tests where you can.
+Keep changes small and to the point. When the task is done, answer in a sentence or two without \
+calling a tool: that ends your work."""
+
+_EXAMPLE = ToolCall(name=ToolName.READ, arguments={"file_path": "a.py"})
+
+
+def make_profile(
+    name: ProfileName, form: CallFormat, tools: Sequence[ToolName] = tuple(ToolName)
+) -> Profile:
+    """The profile ``name`` for a policy that writes its calls in ``form`` and has ``tools``."""
+    if name is ProfileName.FULL:
+        return Profile(name, _FULL, tuple(schema(tool) for tool in tools))
+    listed = ", ".join(signature(tool) for tool in tools)
+    shape = render(_EXAMPLE, form)
+    return Profile(name, f"Tools: {listed}. To finish, answer without a call. A call:\n{shape}")
