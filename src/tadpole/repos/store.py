@@ -1,41 +1,163 @@
 """The content-addressed cache of sources, snapshots, runtimes and task trees."""
 
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from tadpole.errors import TaskError
 from tadpole.protocols import SandboxEngine, SandboxSpec
-from tadpole.repos.snapshot import Snapshot
-from tadpole.task import Task
+from tadpole.repos import baseline, files, git, runtime, source
+from tadpole.repos.pip import Pip
+from tadpole.repos.recipe import recipe_for, release
+from tadpole.repos.runtime import Project, Runtime, Runtimes
+from tadpole.repos.shelf import Shelf, explained
+from tadpole.repos.snapshot import Baseline, Snapshot
+from tadpole.repos.source import Wanted
+from tadpole.task import Recipe, Source, Task
 
 
 class Store:
-    """Builds each thing once, beside its place, under a lock; another process may share it."""
+    """Builds each thing once, beside its place, under a lock; processes may share the cache.
 
-    def __init__(self, cache: Path, engine: SandboxEngine) -> None:
-        self.cache = cache
+    ``pip`` says how packages are fetched; the default follows the user's own settings.
+    """
+
+    def __init__(self, cache: Path, engine: SandboxEngine, pip: Pip = Pip()) -> None:  # noqa: B008
+        self.cache = cache.expanduser().absolute()
         self.engine = engine
+        self._pip = pip
+        self._sources = Shelf(self.cache / "sources")
+        self._snapshots = Shelf(self.cache / "snapshots")
+        self._trees = Shelf(self.cache / "trees")
+        self._runtimes = Runtimes(self.cache / "runtimes", pip)
 
-    async def snapshot(self, source: str) -> Snapshot:
+    async def snapshot(self, source_text: str) -> Snapshot:
         """The snapshot of "pypi:NAME[==VERSION]", a directory, a git repository or its URL.
 
-        Raises SourceError: nothing there, no tests, tests red, no network.
+        Raises SourceError (nothing there, no tests, tests red, no network), TadpoleError (disk
+        full), SandboxError.
         """
-        raise NotImplementedError
+        with explained(self.cache):
+            wanted = source.parse(source_text)
+            if wanted.kind == "pypi" and not wanted.version:
+                wanted = replace(wanted, version=release(wanted.location))
+            found, tree = await self._source(await source.pin(wanted))
+            content = files.from_directory(tree)
+            recipe = recipe_for(found.kind, found.location, content)
+            built = await self._runtimes.resolve(Project(found, recipe, tree, content))
+            key = _snapshot_key(found, built)
+            found = replace(found, licence=built.licence)
+
+            async def measure(place: Path) -> None:
+                name = f"{found.location} {found.version[:12]}"
+                spec = self._spec(tree, built.venv, built.recipe)
+                data = await baseline.measure(self.engine, spec, built.recipe, name)
+                baseline.write(place, data)
+                about = {"source": asdict(found), "recipe": asdict(built.recipe)}
+                (place / "snapshot.json").write_text(json.dumps(about, indent=1))
+
+            place = await self._snapshots.get(key, measure)
+            return Snapshot(
+                key=key,
+                source=found,
+                recipe=built.recipe,
+                runtime=built.key,
+                tree=tree,
+                venv=built.venv,
+                baseline=Baseline(place / "baseline.json", tree),
+            )
 
     async def tree(self, task: Task) -> Path:
         """Where the agent starts: pristine files with ``task.start``, in a one-commit repository.
 
         Raises SourceError or TaskError.
         """
-        raise NotImplementedError
+        place = self._trees.at(task.id) / "repo"
+        if not place.is_dir():
+            _, pristine = await self._pristine(task)
+
+            async def build(beside: Path) -> None:
+                repo = beside / "repo"
+                files.link(pristine, repo, skip=[change.path for change in task.start])
+                files.write(repo, task.start)
+                await git.one_commit(repo)
+
+            with explained(self.cache):
+                await self._trees.get(task.id, build)
+        return place
 
     async def spec(self, task: Task) -> SandboxSpec:
-        """The box of an agent at this task. Raises SourceError or TaskError."""
-        raise NotImplementedError
+        """The box of an agent at this task; builds what the cache lacks, from the task alone.
+
+        Raises SourceError or TaskError.
+        """
+        found, pristine = await self._pristine(task)
+        with explained(self.cache):
+            content = files.from_directory(pristine)
+            project = Project(found, task.recipe, pristine, content)
+            if project.runtime_key != task.runtime:
+                raise TaskError(
+                    f"{task.name} was made in another environment (Python or locked packages): "
+                    "use the Python it was made with, or make it again with tadpole tasks make"
+                )
+            built = await self._runtimes.get(project)
+            if _snapshot_key(found, built) != task.snapshot:
+                raise TaskError(f"{task.name} does not belong to its source: make it again")
+        return self._spec(await self.tree(task), built.venv, task.recipe)
 
     def box(self, snapshot: Snapshot, tree: Path | None = None) -> SandboxSpec:
         """A box over the pristine tree (or another) in the runtime of a snapshot."""
-        raise NotImplementedError
+        return self._spec(tree or snapshot.tree, snapshot.venv, snapshot.recipe)
 
     def python(self, of: Task | Snapshot) -> str:
         """Path of the interpreter inside the box."""
-        raise NotImplementedError
+        return runtime.PYTHON
+
+    def _spec(self, tree: Path, venv: Path, recipe: Recipe) -> SandboxSpec:
+        empty = self.cache / "empty"
+        empty.mkdir(parents=True, exist_ok=True)
+        return SandboxSpec(
+            tree=tree,
+            mounts=runtime.mounts(venv, empty),
+            env=runtime.environment(recipe),
+            workdir=runtime.WORKDIR,
+        )
+
+    async def _source(self, wanted: Wanted) -> tuple[Source, Path]:
+        """The pristine tree of a source, fetched where the cache lacks it."""
+        if wanted.kind == "directory":  # only its content says which one it is
+            found = files.digest(files.from_directory(Path(wanted.location)))
+            wanted = replace(wanted, version=found[:16])
+        name = json.dumps([wanted.kind, wanted.location, wanted.version])
+        key = hashlib.sha256(name.encode()).hexdigest()
+
+        async def build(beside: Path) -> None:
+            scratch = beside / "scratch"
+            scratch.mkdir()
+            got = await source.fetch(wanted, scratch, self._pip)
+            (beside / "tree").mkdir()
+            (beside / "tree").chmod(0o755)
+            files.write(beside / "tree", got.files.values())
+            (beside / "source.json").write_text(json.dumps(asdict(got.source)))
+            shutil.rmtree(scratch)
+
+        place = await self._sources.get(key, build)
+        return Source(**json.loads((place / "source.json").read_text())), place / "tree"
+
+    async def _pristine(self, task: Task) -> tuple[Source, Path]:
+        asked = task.source
+        with explained(self.cache):
+            found, tree = await self._source(Wanted(asked.kind, asked.location, asked.version))
+        if found.sha256 != asked.sha256:
+            raise TaskError(
+                f"{asked.location} {asked.version} is not what {task.name} was made from (its "
+                "hash differs): restore it, or make the task again"
+            )
+        return found, tree
+
+
+def _snapshot_key(found: Source, built: Runtime) -> str:
+    body = ["snapshot 1", found.sha256, built.key, asdict(built.recipe)]
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

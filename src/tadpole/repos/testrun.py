@@ -1,12 +1,18 @@
 """Runs tests in a sandbox and reads exact node ids and statuses, never standard output."""
 
+import json
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tadpole.outcome import TestStatus
-from tadpole.protocols import ExecReason, Sandbox, SandboxSpec
+from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxSpec
 from tadpole.task import Recipe
+
+REPORTER = "/opt/testrun/reporter.py"  # in the box
+TAIL = 4000  # characters of output kept in a report
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,15 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class LineCoverage:
+    """Which tests execute which lines. Equal sets of tests are stored once."""
+
+    ids: tuple[str, ...]
+    sets: tuple[tuple[int, ...], ...]  # of indices into ``ids``
+    lines: Mapping[str, Mapping[int, int]]  # path -> line -> index into ``sets``
+
+
+@dataclass(frozen=True)
 class TestReport:
     """One test run. Where ids were asked for, exactly those are in ``statuses``."""
 
@@ -27,14 +42,15 @@ class TestReport:
 
     statuses: Mapping[str, TestStatus]  # in the order they ran
     seconds: Mapping[str, float]  # set-up, call and tear-down together
-    exit_code: int
+    exit_code: int  # of pytest; that of the process where pytest never ended
     collected: bool  # False: pytest never got through collection
     output_tail: str = ""
     failures: Mapping[str, Failure] = field(default_factory=dict)
     collection_errors: Mapping[str, str] = field(default_factory=dict)  # node id -> message
-    contexts: Mapping[str, Mapping[int, Sequence[str]]] = field(default_factory=dict)
+    coverage: LineCoverage | None = None
     reason: ExecReason = ExecReason.EXITED
-    wall: float = 0.0
+    wall: float = 0.0  # seconds, start of the interpreter included
+    finished: bool = False  # pytest came to its end by itself
 
     @property
     def passed(self) -> frozenset[str]:
@@ -44,7 +60,8 @@ class TestReport:
 
 def with_reporter(spec: SandboxSpec) -> SandboxSpec:
     """The same box with the reporter bound read-only, so that :func:`run_tests` works in it."""
-    raise NotImplementedError
+    here = Path(__file__).with_name("reporter.py")
+    return replace(spec, mounts={**spec.mounts, REPORTER: here})
 
 
 async def run_tests(
@@ -59,7 +76,105 @@ async def run_tests(
     details: bool = False,
     reverse: bool = False,
     hash_seed: int = 0,
-    cover: Sequence[Path] | None = None,
+    cover: Sequence[str] = (),
+    omit: Sequence[str] = (),
+    workdir: str = "/repo",
 ) -> TestReport:
-    """Run the suite (``ids`` None) or exactly these node ids."""
-    raise NotImplementedError
+    """Run the suite (``ids`` None) or exactly these node ids, in a box made by with_reporter.
+
+    ``test_seconds`` limits each test (a mapping: those named). ``maxfail`` stops early, 0 never.
+    ``details`` asks for pytest's text of each failure. ``reverse`` runs the last test first.
+    ``cover`` are absolute patterns of files whose lines are recorded per test, less ``omit``.
+    What the tests do, hang included, comes back in the report; raises SandboxDied alone.
+    """
+    limits = test_seconds if isinstance(test_seconds, Mapping) else {}
+    out = f"/tmp/testrun-{secrets.token_hex(8)}.jsonl"
+    files = recipe.test_paths if ids is None else tuple(dict.fromkeys(map(_file, ids)))
+    request = {
+        "ids": None if ids is None else list(ids),
+        "paths": list(files),
+        "options": [*recipe.pytest_args, *_options(workdir, maxfail, details)],
+        "reverse": reverse,
+        "limit": test_seconds if isinstance(test_seconds, int | float) else None,
+        "limits": dict(limits),
+        "details": details,
+        "cover": list(cover),
+        "omit": list(omit),
+        "out": out,
+    }
+    argv = ["env", f"PYTHONHASHSEED={hash_seed}", python, REPORTER]
+    result = await sandbox.exec(argv, timeout=timeout, stdin=json.dumps(request).encode())
+    try:
+        written = await sandbox.read(out)
+    except FileNotFoundError:
+        written = b""
+    return _report(written, result, ids)
+
+
+def _file(node_id: str) -> str:
+    return node_id.split("::", 1)[0]
+
+
+def _options(workdir: str, maxfail: int, details: bool) -> list[str]:
+    return [
+        f"--rootdir={workdir}",  # node ids are relative to it, whatever is selected
+        "--continue-on-collection-errors",
+        f"--maxfail={maxfail}",
+        f"--tb={'short' if details else 'line'}",  # long tracebacks cost more than the tests
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+    ]
+
+
+def _report(written: bytes, result: ExecResult, ids: Sequence[str] | None) -> TestReport:
+    statuses: dict[str, TestStatus] = {}
+    seconds: dict[str, float] = {}
+    failures: dict[str, Failure] = {}
+    broken: dict[str, str] = {}
+    ended: dict[str, Any] = {}
+    for line in written.splitlines():
+        try:
+            fact = json.loads(line)
+        except ValueError:
+            continue  # the last line of a run that was killed
+        if "id" in fact:
+            statuses[fact["id"]] = TestStatus(fact["status"])
+            seconds[fact["id"]] = fact["seconds"]
+            if "message" in fact:
+                where = (fact.get("path", ""), fact.get("line", 0), fact.get("text", ""))
+                failures[fact["id"]] = Failure(fact["message"], *where)
+        elif "broken" in fact:
+            broken[fact["broken"]] = fact["message"]
+        else:
+            ended.update(fact)
+    if ids is not None:
+        ran = [node_id for node_id in statuses if node_id in set(ids)]
+        missing = dict.fromkeys(ids, TestStatus.MISSING)
+        statuses = {node_id: statuses[node_id] for node_id in ran} | {
+            node_id: status for node_id, status in missing.items() if node_id not in statuses
+        }
+    return TestReport(
+        statuses=statuses,
+        seconds=seconds,
+        exit_code=ended.get("exit", result.code),
+        collected="collected" in ended,
+        output_tail=(result.stdout + result.stderr)[-TAIL:],
+        failures=failures,
+        collection_errors=broken,
+        coverage=_coverage(ended["coverage"]) if "coverage" in ended else None,
+        reason=result.reason,
+        wall=result.seconds,
+        finished="exit" in ended,
+    )
+
+
+def _coverage(found: Mapping[str, Any]) -> LineCoverage:
+    return LineCoverage(
+        ids=tuple(found["ids"]),
+        sets=tuple(tuple(group) for group in found["sets"]),
+        lines={
+            path: {int(line): group for line, group in lines.items()}
+            for path, lines in found["lines"].items()
+        },
+    )

@@ -1,0 +1,194 @@
+"""What a test suite does before any change: three whole runs in fresh boxes.
+
+A test counts as stable that passed in every run: one plain, one with another hash seed and the
+last test first, one with a third hash seed and line coverage per test. Three runs do not prove
+stability; whoever makes tasks asks in addition that a failing test executes the changed lines.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tadpole.errors import SourceError
+from tadpole.outcome import TestStatus
+from tadpole.protocols import ExecReason, SandboxEngine, SandboxSpec
+from tadpole.repos.runtime import PYTHON, WORKDIR
+from tadpole.repos.testrun import LineCoverage, TestReport, run_tests, with_reporter
+from tadpole.task import Recipe
+
+SUITE_SECONDS = 300.0  # deadline of one run
+TEST_SECONDS = 60.0  # limit of one test
+ENOUGH = 0.5  # share of the suite that has to be stable
+
+
+@dataclass(frozen=True)
+class _Run:
+    hash_seed: int
+    reverse: bool = False
+    cover: bool = False
+
+
+_RUNS = (_Run(0), _Run(2, cover=True), _Run(1, reverse=True))
+
+
+async def measure(engine: SandboxEngine, spec: SandboxSpec, recipe: Recipe, name: str) -> bytes:
+    """Run the suite three times, two at a time; the JSON that Baseline reads.
+
+    Raises SourceError where it cannot be a baseline: not importable from the checkout, no
+    tests, too many that do not pass, too slow.
+    """
+    await _check_imports(engine, spec, recipe, name)
+    slots = asyncio.Semaphore(2)
+
+    async def one(run: _Run) -> TestReport:
+        async with slots:
+            return await _whole(engine, spec, recipe, run)
+
+    reports = await asyncio.gather(*(one(run) for run in _RUNS))
+    plain = reports[0]
+    for report in reports:
+        _refuse(report, name)
+    passed = frozenset.intersection(*(report.passed for report in reports))
+    stable = [node_id for node_id in plain.statuses if node_id in passed]
+    ran = [i for i, s in plain.statuses.items() if s is not TestStatus.SKIPPED]
+    if len(stable) < ENOUGH * len(ran) or not stable:
+        raise SourceError(_red(name, reports, ran, passed))
+    covered = next(report.coverage for report in reports if report.coverage)
+    data: dict[str, Any] = {
+        "stable": stable,
+        "seconds": [plain.seconds[node_id] for node_id in stable],
+        "collected": len(plain.statuses),
+        "suite_seconds": round(plain.wall, 3),
+        **_index(covered, stable),
+    }
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+async def _whole(engine: SandboxEngine, spec: SandboxSpec, recipe: Recipe, run: _Run) -> TestReport:
+    box = await engine.start(with_reporter(spec))
+    try:
+        cover, omit = patterns(recipe) if run.cover else ((), ())
+        return await run_tests(
+            box,
+            recipe,
+            PYTHON,
+            timeout=SUITE_SECONDS,
+            test_seconds=TEST_SECONDS,
+            hash_seed=run.hash_seed,
+            reverse=run.reverse,
+            cover=cover,
+            omit=omit,
+        )
+    finally:
+        await box.close()
+
+
+def patterns(recipe: Recipe) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Absolute file patterns in the box: the library's sources, and what of them is tests."""
+    cover = []
+    for root in recipe.import_paths:
+        base = f"{WORKDIR}/{root}".removesuffix("/.")
+        for package in recipe.packages:
+            cover += [f"{base}/{package}/*", f"{base}/{package}.py"]
+    tests = (f"{WORKDIR}/{path}" for path in recipe.test_paths)
+    omit = [pattern for path in tests for pattern in (path, f"{path}/*")]
+    return tuple(cover), (*omit, "*/conftest.py", "*/tests/*", "*/test_*.py")
+
+
+async def _check_imports(
+    engine: SandboxEngine, spec: SandboxSpec, recipe: Recipe, name: str
+) -> None:
+    """Each package has to come from the checkout: else tests would test something else."""
+    if not recipe.packages:
+        raise SourceError(
+            f"{name} has no importable package that was found: name it in its pyproject.toml, "
+            '[tool.tadpole] packages = ["..."]'
+        )
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    module = importlib.import_module(name)\n"
+        "    print(getattr(module, '__file__', None) or list(module.__path__)[0])\n"
+    )
+    box = await engine.start(spec)
+    try:
+        done = await box.exec([PYTHON, "-c", code, *recipe.packages], timeout=60.0)
+    finally:
+        await box.close()
+    if done.code:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise SourceError(
+            f"{name} cannot be imported ({last}): add what is missing to its pyproject.toml, "
+            "[tool.tadpole] requirements"
+        )
+    for package, file in zip(recipe.packages, done.stdout.splitlines(), strict=False):
+        if not file.startswith(WORKDIR + "/"):
+            raise SourceError(
+                f"{name}: {package} is imported from {file}, not from the checkout: set "
+                "[tool.tadpole] import_paths in its pyproject.toml"
+            )
+
+
+def _refuse(report: TestReport, name: str) -> None:
+    """Raises SourceError where a run says nothing about the suite."""
+    if report.reason is ExecReason.TIMEOUT:
+        raise SourceError(
+            f"the tests of {name} take longer than {SUITE_SECONDS:.0f} s: choose a part with "
+            "[tool.tadpole] test_paths in its pyproject.toml"
+        )
+    if report.finished and report.statuses:
+        return
+    if report.collection_errors:
+        where, message = next(iter(report.collection_errors.items()))
+        said = _last_line(message)
+        raise SourceError(f"the tests of {name} cannot be loaded: {where}: {said}")
+    if not report.finished or report.exit_code in (3, 4):
+        said = _last_line(report.output_tail)
+        raise SourceError(f"pytest cannot run the tests of {name}: {said}")
+    raise SourceError(
+        f"{name} has no tests that pytest finds below its test paths: name others with "
+        "[tool.tadpole] test_paths in its pyproject.toml"
+    )
+
+
+def _red(name: str, reports: list[TestReport], ran: list[str], passed: frozenset[str]) -> str:
+    failed = [node_id for node_id in ran if node_id not in passed]
+    first = failed[0]
+    told = next((r.failures[first].message for r in reports if first in r.failures), "")
+    reason = f" ({told.strip().splitlines()[0]})" if told.strip() else ""
+    return (
+        f"{len(failed)} of {len(ran)} tests of {name} fail before any change, first {first}"
+        f"{reason}: make them pass, or choose others with [tool.tadpole] test_paths"
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("E  ") or "rror" in line]
+    return ((errors or lines or ["no reason given"])[-1]).removeprefix("E").strip()
+
+
+def _index(covered: LineCoverage, stable: list[str]) -> dict[str, Any]:
+    """Coverage by stable tests alone, numbered in suite order."""
+    place = {node_id: index for index, node_id in enumerate(stable)}
+    moved = [place.get(node_id, -1) for node_id in covered.ids]
+    sets: dict[tuple[int, ...], int] = {}
+    lines: dict[str, Mapping[int, int]] = {}
+    groups = [tuple(sorted({moved[i] for i in group} - {-1})) for group in covered.sets]
+    for path in sorted(covered.lines):
+        found = {
+            line: sets.setdefault(groups[group], len(sets))
+            for line, group in sorted(covered.lines[path].items())
+            if groups[group]
+        }
+        if found:
+            lines[path] = found
+    return {"sets": [list(group) for group in sets], "lines": lines}
+
+
+def write(place: Path, data: bytes) -> None:
+    """Keep a measured baseline in a snapshot's directory."""
+    (place / "baseline.json").write_bytes(data)

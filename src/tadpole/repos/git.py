@@ -1,0 +1,101 @@
+"""Git with nothing of the machine in it: no user configuration, hooks, prompts or identity."""
+
+import os
+import shutil
+from pathlib import Path
+
+from tadpole import process
+from tadpole.errors import SourceError
+
+_KEPT = ("PATH", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY")
+_KEPT_PREFIXES = ("GIT_SSL_", "SSL_", "SSH_", "GIT_SSH", "LD_LIBRARY")
+_WHEN = "2020-01-01T00:00:00+0000"
+_LEFTOVERS = ("hooks", "info", "branches", "description", "COMMIT_EDITMSG", "FETCH_HEAD", "logs")
+NETWORK_SECONDS = 600.0
+LOCAL_SECONDS = 120.0
+
+
+def environment() -> dict[str, str]:
+    """What a git command of ours runs under."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+    }
+    return kept | {
+        "HOME": "/nonexistent",
+        "LC_ALL": "C.UTF-8",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(Path(__file__).with_name("gitconfig")),
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",
+        "GIT_AUTHOR_NAME": "tadpole",
+        "GIT_AUTHOR_EMAIL": "tadpole@localhost",
+        "GIT_AUTHOR_DATE": _WHEN,
+        "GIT_COMMITTER_NAME": "tadpole",
+        "GIT_COMMITTER_EMAIL": "tadpole@localhost",
+        "GIT_COMMITTER_DATE": _WHEN,
+    }
+
+
+def is_repository(path: Path) -> bool:
+    """Whether this very directory is a work tree's top or a bare repository."""
+    bare = all((path / part).exists() for part in ("HEAD", "objects", "refs"))
+    return bare or (path / ".git").exists()
+
+
+async def head(url: str) -> str:
+    """The commit that HEAD names at a URL. Raises SourceError."""
+    listed = await _git("ls-remote", "--", url, "HEAD", timeout=NETWORK_SECONDS)
+    if not listed.ok:
+        raise SourceError(_unreachable(url, listed))
+    if not listed.stdout.strip():
+        raise SourceError(f"{url} has no commit yet: commit something first")
+    return listed.stdout.split()[0].decode()
+
+
+async def checkout(url: str, commit: str, into: Path) -> None:
+    """Check one commit out into a new directory, without its history. Raises SourceError."""
+    into.mkdir(parents=True)
+    for arguments in (
+        ("init", "-q", "--template="),
+        ("fetch", "-q", "--depth=1", "--no-tags", "--end-of-options", url, commit),
+        ("checkout", "-q", "--detach", "FETCH_HEAD"),
+    ):
+        done = await _git("-C", str(into), *arguments, timeout=NETWORK_SECONDS)
+        if not done.ok:
+            raise SourceError(_unreachable(url, done))
+    shutil.rmtree(into / ".git")
+
+
+async def one_commit(tree: Path) -> None:
+    """Make a directory a repository of exactly one commit: same files, same commit id.
+
+    No remote, tag, reflog, hook or other object is in it. Raises SourceError.
+    """
+    for arguments in (
+        ("init", "-q", "--template="),
+        ("add", "-A", "-f", "."),  # also what .gitignore names: it is part of the tree
+        ("commit", "-q", "--allow-empty", "-m", "Initial state"),
+        ("config", "user.name", "agent"),
+        ("config", "user.email", "agent@localhost"),
+    ):
+        done = await _git("-C", str(tree), *arguments, timeout=LOCAL_SECONDS)
+        if not done.ok:
+            raise SourceError(f"git {arguments[0]} failed: {done.last_line()}")
+    for name in _LEFTOVERS:
+        shutil.rmtree(tree / ".git" / name, ignore_errors=True)
+        if (tree / ".git" / name).exists():
+            (tree / ".git" / name).unlink()
+
+
+async def _git(*arguments: str, timeout: float) -> process.Finished:
+    try:
+        return await process.arun(["git", *arguments], env=environment(), timeout=timeout)
+    except FileNotFoundError:
+        raise SourceError("git is not installed: apt install git") from None
+
+
+def _unreachable(url: str, done: process.Finished) -> str:
+    return f"cannot read {url} with git ({done.last_line()}): check the address and the network"

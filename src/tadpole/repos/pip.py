@@ -1,0 +1,103 @@
+"""Pip, asked as a program: the user's index, proxy and certificate settings hold."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tadpole import process
+from tadpole.errors import SourceError, TadpoleError
+
+_AWAY = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
+_SECONDS = 900.0
+_NO_NETWORK = (
+    "NewConnectionError",
+    "Failed to establish a new connection",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ProxyError",
+    "Cannot connect to proxy",
+    "Connection refused",
+    "ConnectionResetError",
+    "Network is unreachable",
+    "SSLError",
+    "Could not fetch URL",
+)
+
+
+@dataclass(frozen=True)
+class Pip:
+    """How pip is called. ``options`` go to every call that fetches, ``env`` over the user's."""
+
+    options: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    async def fetch(self, requirement: str, name: str, into: Path) -> Path:
+        """Download the source distribution of a requirement; its path. Raises SourceError.
+
+        Pip asks the distribution for its metadata on the way, which runs its build backend.
+        """
+        arguments = ("download", "--no-deps", f"--no-binary={name}", f"--dest={into}")
+        await self._call(None, [*arguments, *self.options, requirement], into, what=requirement)
+        found = sorted(path for path in into.iterdir() if path.is_file())
+        if not found:
+            raise SourceError(f"{requirement} has no source distribution: use a git URL instead")
+        return found[0]
+
+    async def install(self, python: Path, requirements: Sequence[str], *, deps: bool) -> None:
+        """Install into the environment of ``python``. Raises SourceError."""
+        flags = ["--no-compile", "--no-warn-script-location"] + ([] if deps else ["--no-deps"])
+        await self._call(
+            python,
+            ["install", *flags, *self.options, *requirements],
+            python.parent.parent,
+            what=" ".join(requirements),
+        )
+
+    async def _call(
+        self, python: Path | None, arguments: Sequence[str], work: Path, *, what: str
+    ) -> None:
+        if importlib.util.find_spec("pip") is None:
+            raise SourceError(f"pip is missing here: {sys.executable} -m ensurepip")
+        env = {name: value for name, value in os.environ.items() if name not in _AWAY}
+        env |= {
+            "PIP_NO_INPUT": "1",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_REQUIRE_VIRTUALENV": "0",
+            # A checkout without its history cannot tell its version.
+            "SETUPTOOLS_SCM_PRETEND_VERSION": "0.0.0",
+            "PBR_VERSION": "0.0.0",
+        }
+        scratch = work / "tmp"
+        scratch.mkdir(exist_ok=True)
+        target = [] if python is None else ["--python", str(python)]
+        argv = [sys.executable, "-m", "pip", *target, *arguments, "--quiet", "--retries=2"]
+        try:
+            done = await process.arun(
+                argv, env=env | {"TMPDIR": str(scratch)} | dict(self.env), timeout=_SECONDS
+            )
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if not done.ok:
+            raise _explain(done, what)
+
+
+def _explain(done: process.Finished, what: str) -> TadpoleError:
+    text = (done.stderr + done.stdout).decode(errors="replace")
+    if "No space left on device" in text:
+        return TadpoleError(
+            f"no space left while installing {what}: free some, or set TADPOLE_CACHE to a "
+            "directory on another disk"
+        )
+    if any(sign in text for sign in _NO_NETWORK):
+        return SourceError(
+            f"cannot reach the package index for {what}: check the network, or set PIP_INDEX_URL"
+        )
+    lines = [line for line in text.splitlines() if line.startswith("ERROR:")]
+    said = lines[-1].removeprefix("ERROR:").strip() if lines else done.last_line()
+    return SourceError(f"pip cannot get {what} ({said}): check the name and the version")

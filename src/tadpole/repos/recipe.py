@@ -1,0 +1,200 @@
+"""How a repository's tests are run: known, said by the repository itself, or discovered.
+
+A repository may say it in its ``pyproject.toml``; each key left out is discovered::
+
+    [tool.tadpole]
+    import_paths = ["src"]
+    packages = ["mylib"]
+    test_paths = ["tests"]
+    pytest_args = ["-m", "not network"]
+    requirements = ["freezegun"]
+    env = { TZ = "UTC" }
+"""
+
+import configparser
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tadpole.errors import SourceError
+from tadpole.repos.files import Files
+from tadpole.task import Recipe
+
+_LISTS = ("import_paths", "packages", "test_paths", "pytest_args", "requirements")
+_NOT_UNDER_TEST = re.compile(
+    r"(tests?|testing|docs?|examples?|benchmarks?|bench|scripts?|tools|setup|conftest|noxfile"
+    r"|tasks|fabfile|versioneer|test_.*|.*_test|\..*)"
+)
+_TEST_FILE = re.compile(r"(test_[^/]*|[^/]*_test|tests?)\.py")
+_TEST_EXTRAS = ("test", "tests", "testing")
+# Options in a suite's own configuration that pytest does not know by itself.
+_PLUGINS = {
+    "--cov": "pytest-cov",
+    "--benchmark": "pytest-benchmark",
+    "--timeout": "pytest-timeout",
+    "--dist": "pytest-xdist",
+    "-n": "pytest-xdist",
+    "--numprocesses": "pytest-xdist",
+    "--asyncio-mode": "pytest-asyncio",
+    "asyncio_mode": "pytest-asyncio",
+    "--randomly": "pytest-randomly",
+    "--mypy": "pytest-mypy",
+    "--ruff": "pytest-ruff",
+    "timeout": "pytest-timeout",
+}
+
+
+@cache
+def _known() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
+
+
+def release(name: str) -> str:
+    """The release of a known library whose suite is known to be stable; else empty."""
+    return str(_known().get(name, {}).get("release", ""))
+
+
+def names() -> tuple[str, ...]:
+    """The libraries with a recipe of their own."""
+    return tuple(sorted(_known()))
+
+
+def recipe_for(kind: str, location: str, found: Files) -> Recipe:
+    """The recipe of a source. Raises SourceError where there are no tests to run."""
+    project = _pyproject(found)
+    said = project.get("tool", {}).get("tadpole", {})
+    if kind == "pypi" and location in _known():
+        said = {**_known()[location], **said}
+    base = discover(found)
+    given = {name: tuple(said[name]) for name in _LISTS if name in said}
+    env = tuple(sorted((str(k), str(v)) for k, v in said.get("env", {}).items()))
+    recipe = replace(base, **given, env=env)
+    if not recipe.test_paths:
+        raise SourceError(
+            f"{location} has no tests that pytest would find: name them in its pyproject.toml, "
+            '[tool.tadpole] test_paths = ["..."], or choose another repository'
+        )
+    return recipe
+
+
+def discover(found: Files) -> Recipe:
+    """The best guess from the files alone; ``test_paths`` is empty where there are no tests."""
+    project, ini = _pyproject(found), _ini(found)
+    packages = _packages(found, "src/")
+    root = "src" if packages else "."
+    return Recipe(
+        import_paths=(root,),
+        packages=packages or _packages(found, ""),
+        test_paths=_test_paths(found, project, ini),
+        requirements=_requirements(project, ini),
+    )
+
+
+def _packages(found: Files, below: str) -> tuple[str, ...]:
+    names = set()
+    for path in found:
+        parts = PurePosixPath(path.removeprefix(below)).parts
+        if not path.startswith(below) or not path.endswith(".py"):
+            continue
+        if len(parts) == 2 and parts[1] == "__init__.py":
+            names.add(parts[0])
+        elif len(parts) == 1:
+            names.add(parts[0].removesuffix(".py"))
+    return tuple(sorted(n for n in names if n.isidentifier() and not _NOT_UNDER_TEST.fullmatch(n)))
+
+
+def _test_paths(
+    found: Files, project: Mapping[str, Any], ini: configparser.ConfigParser
+) -> tuple[str, ...]:
+    tests = [path for path in found if _TEST_FILE.fullmatch(PurePosixPath(path).name)]
+    said = _pytest_options(project, ini).get("testpaths", [])
+    for path in said.split() if isinstance(said, str) else said:
+        if not any(t == path or t.startswith(path.rstrip("/") + "/") for t in tests):
+            said = []
+    if said:
+        return tuple(said.split() if isinstance(said, str) else said)
+    folders = {_test_folder(path) for path in tests}
+    return tuple(sorted(folder for folder in folders if folder))
+
+
+def _test_folder(path: str) -> str:
+    """The outermost test directory above a test file; the file itself at the top."""
+    parts = PurePosixPath(path).parts
+    for index, part in enumerate(parts[:-1]):
+        if part in ("tests", "test", "testing"):
+            return "/".join(parts[: index + 1])
+    return path if len(parts) == 1 else ""
+
+
+def _requirements(project: Mapping[str, Any], ini: configparser.ConfigParser) -> tuple[str, ...]:
+    wanted: list[str] = []
+    extras = project.get("project", {}).get("optional-dependencies", {})
+    groups = project.get("dependency-groups", {})
+    for name in _TEST_EXTRAS:
+        wanted += extras.get(name, [])
+        wanted += _group(groups, name)
+        if ini.has_option("options.extras_require", name):
+            wanted += ini.get("options.extras_require", name).splitlines()
+    options = _pytest_options(project, ini)
+    addopts = options.get("addopts", "")
+    words = addopts.split() if isinstance(addopts, str) else list(addopts)
+    for sign, plugin in _PLUGINS.items():
+        if sign in options or any(word == sign or _starts(word, sign) for word in words):
+            wanted.append(plugin)
+    kept = (line.strip() for line in wanted)
+    return tuple(dict.fromkeys(k for k in kept if k and not k.startswith(("#", "-"))))
+
+
+def _starts(word: str, sign: str) -> bool:
+    return sign.startswith("--") and re.match(re.escape(sign) + r"[-=]", word) is not None
+
+
+def _group(groups: Mapping[str, Any], name: str, depth: int = 0) -> list[str]:
+    lines: list[str] = []
+    for item in groups.get(name, []):
+        if isinstance(item, str):
+            lines.append(item)
+        elif depth < 5 and "include-group" in item:
+            lines += _group(groups, item["include-group"], depth + 1)
+    return lines
+
+
+def _pytest_options(
+    project: Mapping[str, Any], ini: configparser.ConfigParser
+) -> Mapping[str, Any]:
+    table = project.get("tool", {}).get("pytest", {})
+    merged: dict[str, Any] = {**table.get("ini_options", {})}
+    for section in ("pytest", "tool:pytest"):
+        if ini.has_section(section):
+            merged.update(ini.items(section))
+    return merged
+
+
+def _pyproject(found: Files) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(found, "pyproject.toml"))
+    except tomllib.TOMLDecodeError as error:
+        raise SourceError(f"its pyproject.toml cannot be read ({error}): correct it") from None
+
+
+def _ini(found: Files) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    for name in _ini_names(found):
+        try:
+            parser.read_string(_text(found, name))
+        except configparser.Error:
+            continue  # pytest will say so if it matters
+    return parser
+
+
+def _ini_names(found: Files) -> Iterable[str]:
+    return (name for name in ("setup.cfg", "tox.ini", "pytest.ini") if name in found)
+
+
+def _text(found: Files, path: str) -> str:
+    change = found.get(path)
+    return (change.content or b"").decode("utf-8", "replace") if change else ""

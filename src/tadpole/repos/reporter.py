@@ -1,0 +1,205 @@
+"""Runs pytest inside the box and writes down exactly what happened.
+
+A program of its own: standard library, pytest, and (for coverage alone) coverage. It is bound
+read-only into the box and started as ``python reporter.py`` in the work directory with a JSON
+request on standard input. Results go to a file, one JSON line per fact as it happens, so that
+a run which is killed half way still tells what it saw. Node ids come in the request and are
+selected after collection: on a command line some of them would be taken apart.
+
+Guards against: misread output, ids with odd characters, one hanging test. Does not guard against
+code under test that forges the result file: where that matters, the grader has its own channel.
+Nothing here may warn, because some suites turn warnings into errors.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+import pytest
+
+RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")  # the worst one counts
+
+
+class Reporter:
+    """A pytest plugin: selects, times and limits tests, and records how each one ended."""
+
+    def __init__(
+        self, request: dict[str, Any], write: Callable[[dict[str, Any]], None], coverage: Any = None
+    ) -> None:
+        self.ids = None if request["ids"] is None else set(request["ids"])
+        self.reverse = request["reverse"]
+        self.limit = request["limit"]
+        self.limits = request["limits"]
+        self.details = request["details"]
+        self.write = write
+        self.coverage = coverage
+        self.deadline: float | None = None
+        self.now: dict[str, Any] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Keep only the ids that were asked for; turn the order round on request."""
+        if self.ids is not None:
+            away = [item for item in items if item.nodeid not in self.ids]
+            items[:] = [item for item in items if item.nodeid in self.ids]
+            config.hook.pytest_deselected(items=away)
+        if self.reverse:
+            items.reverse()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Record a module that could not be collected."""
+        if report.failed:
+            text = str(report.longrepr)
+            self.write({"broken": report.nodeid, "message": text[-2000:]})
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Record that collection came to its end."""
+        self.write({"collected": len(session.items)})
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Bracket one test: its clock, its deadline, its coverage context."""
+        self.now = {"id": item.nodeid, "status": "passed"}
+        limit = self.limits.get(item.nodeid, self.limit)
+        start = time.monotonic()
+        self.deadline = start + limit if limit else None
+        if self.coverage:
+            self.coverage.switch_context(item.nodeid)
+        yield
+        if self.coverage:
+            self.coverage.switch_context("")
+        self.now["seconds"] = round(time.monotonic() - start, 4)
+        self.write(self.now)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        """Stop a hanging set-up."""
+        yield from self._limited()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        """Stop a hanging test."""
+        yield from self._limited()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_teardown(self) -> Iterator[None]:
+        """Stop a hanging tear-down."""
+        yield from self._limited()
+
+    def _limited(self) -> Iterator[None]:
+        if self.deadline is None:
+            yield
+            return
+        left = max(0.05, self.deadline - time.monotonic())
+        before = signal.signal(signal.SIGALRM, _too_long)
+        # It repeats, because a test may swallow the first one.
+        signal.setitimer(signal.ITIMER_REAL, left, max(left, 1.0))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Fold set-up, call and tear-down into one status."""
+        if not self.now:
+            return
+        status = _status(report)
+        if RANK.index(status) >= RANK.index(self.now["status"]) and status != "passed":
+            self.now["status"] = status
+            if report.failed:
+                self.now.update(_failure(report, self.details))
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> NoReturn:
+    pytest.fail("took longer than its limit", pytrace=False)
+
+
+def _status(report: pytest.TestReport) -> str:
+    if report.passed:
+        return "xpassed" if hasattr(report, "wasxfail") else "passed"
+    if report.skipped:
+        return "xfailed" if hasattr(report, "wasxfail") else "skipped"
+    return "failed" if report.when == "call" else "error"
+
+
+def _failure(report: pytest.TestReport, details: bool) -> dict[str, Any]:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    found: dict[str, Any] = {"message": crash.message if crash else str(report.longrepr)}
+    found["message"] = found["message"][:2000]
+    if crash:
+        found["path"] = _relative(str(crash.path))
+        found["line"] = crash.lineno
+    if details:
+        found["text"] = report.longreprtext[-8000:]
+    return found
+
+
+def _relative(path: str) -> str:
+    root = os.getcwd() + os.sep
+    return path[len(root) :] if path.startswith(root) else path
+
+
+def lines_covered(data: Any) -> dict[str, Any]:
+    """Coverage as {"ids", "sets", "lines": {path: {line: index of a set of ids}}}."""
+    ids: dict[str, int] = {}
+    sets: dict[tuple[int, ...], int] = {}
+    lines: dict[str, dict[int, int]] = {}
+    for path in sorted(data.measured_files()):
+        found: dict[int, int] = {}
+        for line, names in data.contexts_by_lineno(path).items():
+            group = tuple(sorted(ids.setdefault(name, len(ids)) for name in names if name))
+            if group:
+                found[line] = sets.setdefault(group, len(sets))
+        if found:
+            lines[_relative(path)] = found
+    return {"ids": list(ids), "sets": [list(group) for group in sets], "lines": lines}
+
+
+def main() -> int:
+    """Read the request, run pytest, leave with its exit code."""
+    request = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.path[0] = os.getcwd()  # what ``python -m pytest`` does
+    paths = [path for path in request["paths"] if os.path.exists(path)]
+    if request["paths"] and not paths:
+        paths = request["paths"][:1]  # pytest itself says that it is missing
+    args = [*request["options"], *paths]
+    sys.argv = ["pytest", *args]
+    with open(request["out"], "w", encoding="utf-8") as out:
+
+        def write(fact: dict[str, Any]) -> None:
+            out.write(json.dumps(fact) + "\n")
+            out.flush()
+
+        coverage = None
+        if request["cover"]:
+            from coverage import Coverage
+
+            coverage = Coverage(
+                data_file=None,
+                config_file=False,
+                include=request["cover"],
+                omit=request["omit"],
+                messages=False,
+            )
+            coverage.start()
+        code = int(pytest.main(args, plugins=[Reporter(request, write, coverage)]))
+        if coverage:
+            coverage.stop()
+            write({"coverage": lines_covered(coverage.get_data())})
+        write({"exit": code})
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

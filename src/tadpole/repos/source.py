@@ -1,0 +1,108 @@
+"""Where a repository comes from: PyPI, a git repository here or elsewhere, or a directory."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tadpole.errors import SourceError
+from tadpole.repos import files, git
+from tadpole.repos.files import Files
+from tadpole.repos.pip import Pip
+from tadpole.task import Source
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
+_REMOTE = re.compile(r"[a-z+]+://|[^/]+@[^/]+:")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A source as it was asked for; an empty version means the newest."""
+
+    kind: str  # as in task.Source
+    location: str
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A source and all its files."""
+
+    source: Source
+    files: Files
+
+
+def parse(text: str) -> Wanted:
+    """Read "pypi:NAME", "pypi:NAME==VERSION", a path, or a git URL.
+
+    Raises SourceError, one line that says what to type.
+    """
+    if text.startswith("pypi:"):
+        name, _, version = text.removeprefix("pypi:").partition("==")
+        if not _NAME.fullmatch(name) or (version and not _VERSION.fullmatch(version)):
+            raise SourceError(f"{text!r} names no release: write pypi:NAME or pypi:NAME==VERSION")
+        return Wanted("pypi", re.sub(r"[-_.]+", "-", name).lower(), version)
+    if text.startswith("-"):
+        raise SourceError(f"{text!r} is no repository: give a path, a git URL, or pypi:NAME")
+    if _REMOTE.match(text):
+        return Wanted("git", text.removeprefix("git+"))
+    path = Path(text).expanduser()
+    if path.is_dir():
+        path = path.resolve()
+        return Wanted("git" if git.is_repository(path) else "directory", str(path))
+    hint = f", or pypi:{text}" if _NAME.fullmatch(text) else ", or pypi:NAME"
+    raise SourceError(f"there is no repository at {text!r}: give a directory, a git URL{hint}")
+
+
+async def pin(wanted: Wanted) -> Wanted:
+    """The same with the version in force now, where that is known without fetching.
+
+    Raises SourceError.
+    """
+    if wanted.kind == "git" and not wanted.version:
+        return Wanted("git", wanted.location, await git.head(_url(wanted.location)))
+    return wanted
+
+
+async def fetch(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
+    """Get the files, in an empty ``scratch`` directory. Raises SourceError."""
+    if wanted.kind == "pypi":
+        return await _release(wanted, scratch, pip)
+    if wanted.kind == "git":
+        pinned = await pin(wanted)
+        await git.checkout(_url(pinned.location), pinned.version, scratch / "checkout")
+        return _of_tree(pinned, files.from_directory(scratch / "checkout"))
+    root = Path(wanted.location)
+    if not root.is_dir():
+        raise SourceError(f"there is no directory {root}: it was where this source came from")
+    return _of_tree(wanted, files.from_directory(root))
+
+
+async def _release(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
+    requirement = wanted.location + (f"=={wanted.version}" if wanted.version else "")
+    into = scratch / "download"
+    into.mkdir()
+    archive = await pip.fetch(requirement, wanted.location, into)
+    found = files.from_archive(archive)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    version = wanted.version or _version(archive)
+    return Fetched(Source("pypi", wanted.location, version, digest), found)
+
+
+def _version(archive: Path) -> str:
+    stem = re.sub(r"\.(tar\.\w+|tgz|zip)$", "", archive.name)
+    return stem.rsplit("-", 1)[-1]
+
+
+def _of_tree(wanted: Wanted, found: Files) -> Fetched:
+    if not found:
+        raise SourceError(f"{wanted.location} has no files: give the directory of a repository")
+    digest = files.digest(found)
+    version = wanted.version or digest[:16]
+    return Fetched(Source(wanted.kind, wanted.location, version, digest), found)
+
+
+def _url(location: str) -> str:
+    """A path as a URL: only then does git copy nothing but the commit that is asked for."""
+    return location if _REMOTE.match(location) else Path(location).as_uri()
