@@ -1,0 +1,87 @@
+"""The journal of task making: one row per candidate, in the order of proposal.
+
+It lies as ``journal.jsonl`` in the directory of the tasks. A row is appended after the task it
+names is on disk, so whatever a crash tears is simply owed again. :func:`yield_of` counts it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tadpole.pilot.verdict import LAST_STAGE, DropReason, Stage
+from tadpole.rundir import RunDir
+from tadpole.trace import Record
+
+TABLE = "journal"
+SETTINGS = "making"
+
+
+class Making(Record):
+    """What the journal of one source depends on: another value would give other candidates."""
+
+    format: Literal[1] = 1
+    source: str
+    snapshot: str
+    seed: int
+    proposer: str
+    max_dictated: int
+
+
+class Step(Record):
+    """One candidate's way. Either ``reason`` or ``task`` is set."""
+
+    format: Literal[1] = 1
+    source: str
+    index: int  # in the order of proposal of this source
+    candidate: str
+    operator: str
+    path: str
+    function: str
+    reason: DropReason | None = None
+    task: str = ""
+    fail_to_pass: int = 0
+    seconds: float = 0.0
+
+    @property
+    def stage(self) -> Stage:
+        """How far it came."""
+        return Stage.KEPT if self.reason is None else LAST_STAGE[self.reason]
+
+
+@dataclass(frozen=True)
+class Yield:
+    """How many candidates came how far, and why the others did not."""
+
+    proposed: int
+    reached: dict[Stage, int]  # at least that far
+    reasons: dict[DropReason, int]
+    operators: dict[str, tuple[int, int]]  # kept, proposed
+
+    def __str__(self) -> str:
+        lines = [f"{stage.value:<24}{count:>6}" for stage, count in self.reached.items()]
+        lines += [f"  - {reason.value:<60}{count:>6}" for reason, count in self.reasons.items()]
+        return "\n".join(lines)
+
+
+def yield_of(out: Path, source: str | None = None) -> Yield:
+    """The yield of a directory of tasks, of one source or of all."""
+    steps = RunDir(out).rows(TABLE, Step)
+    return count(step for step in steps if source in (None, step.source))
+
+
+def count(steps: Iterable[Step]) -> Yield:
+    """The yield of some rows."""
+    rows = list(steps)
+    order = list(Stage)
+    far = Counter(order.index(step.stage) for step in rows)
+    reasons = Counter(step.reason for step in rows if step.reason is not None)
+    kept = Counter(step.operator for step in rows if step.reason is None)
+    tried = Counter(step.operator for step in rows)
+    return Yield(
+        proposed=len(rows),
+        reached={s: sum(n for at, n in far.items() if at >= i) for i, s in enumerate(order)},
+        reasons=dict(reasons.most_common()),
+        operators={name: (kept[name], tried[name]) for name in sorted(tried)},
+    )
