@@ -53,16 +53,16 @@ class Split:
 
 
 _PYTEST_FILES = frozenset(
-    ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
-    + ("tox.ini", "setup.cfg")
+    {"conftest.py", "setup.cfg", "tox.ini"}
+    | {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"}
 )
 _STARTUP_MODULES = frozenset({"sitecustomize", "usercustomize"})
 _METADATA_SUFFIXES = (".egg-info", ".dist-info")
 _COMPILED_SUFFIXES = (".pyc", ".pyo", ".so", ".pyd")
 _TEST_DIRECTORIES = frozenset({"tests", "test"})
 _OURS = frozenset(
-    ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "py", "exceptiongroup")
-    + ("tomli", "pygments")
+    {"pytest", "_pytest", "pluggy", "py"}
+    | {"iniconfig", "packaging", "exceptiongroup", "tomli", "pygments"}
 )
 
 

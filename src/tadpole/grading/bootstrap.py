@@ -1,0 +1,376 @@
+"""Runs the expected tests inside the grading box and reports each over a channel of its own.
+
+A program for the box: standard library and pytest, Python 3.8+. Its source is given to
+``python -c``, so that no file of it lies in the box; the job comes as JSON on standard input.
+
+Guards against: everything that a change to the code under test can do without knowing this
+program. The work tree comes on ``sys.path`` after pytest and all that it needs is loaded. Test
+files and conftest files run from bytes that were read before. Each test is observed at its
+function, at pytest's exception record and at the final report, and these must agree. Functions
+of pytest, unittest and builtins are compared after each test. Tests that must fail are mixed in,
+so a run that turns failures into passes gives itself away. Each record carries a keyed hash over
+all records before it, and the exit status is a number that only this run was told.
+
+Does not guard against: code that knows this program and searches the process for the key and
+the observers (it runs in the same process, so it can). Nothing inside one process can; see
+:mod:`tadpole.grading.grader` for where a check from outside would go.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import hmac
+import importlib
+import inspect
+import json
+import operator
+import os
+import pathlib
+import random
+import sys
+import types
+import typing
+import unittest.case  # noqa: F401 - loaded so that it can be watched
+
+import _pytest.assertion.rewrite
+import _pytest.config
+import _pytest.config.findpaths
+import pytest
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WATCHED = (
+    *("_pytest.runner", "_pytest.reports", "_pytest.python", "_pytest.unittest"),
+    *("_pytest.raises", "_pytest.approx", "_pytest.python_api", "_pytest.outcomes"),
+    *("_pytest.skipping", "_pytest.subtests", "_pytest.fixtures", "_pytest.main"),
+    *("_pytest.assertion", "_pytest.assertion.rewrite", "_pytest.assertion.util"),
+    *("pluggy._callers", "pluggy._hooks", "pluggy._manager", "pluggy.callers", "pluggy.hooks"),
+    *("unittest.case", "hmac"),
+)
+
+
+def open_channel(path: str, key: bytes) -> Callable[..., str]:
+    """A function that appends one record to the report; nobody else can make a valid one."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    chain = hmac.new(key, digestmod=hashlib.sha256)
+    write, own, getpid = os.write, os.getpid(), os.getpid
+
+    def send(*words: object) -> str:
+        if getpid() != own:
+            return ""  # a test forked, and the child came back here
+        text = " ".join(str(word) for word in words).encode("ascii", "backslashreplace")
+        text = text.replace(b"\n", b" ")
+        chain.update(text + b"\n")
+        digest = chain.hexdigest()
+        write(fd, digest.encode() + b" " + text + b"\n")
+        return digest
+
+    return send
+
+
+def open_watch() -> Callable[[], object]:
+    """A function that names a watched function that is no longer what it was, or ""."""
+    modules = [sys.modules[name] for name in WATCHED if name in sys.modules]
+    spaces: list[tuple[str, typing.Any]] = [(module.__name__, vars(module)) for module in modules]
+    for name, space in list(spaces):
+        spaces += [
+            (cls.__qualname__, vars(cls))
+            for cls in space.values()
+            if isinstance(cls, type) and cls.__module__ == name
+        ]
+    places: list[typing.Any] = []
+    keys: list[str] = []
+    values: list[object] = []
+    functions: list[typing.Any] = []
+    for name, space in [*spaces, ("builtins", vars(builtins))]:
+        for key, value in space.items():
+            found = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+            plain = isinstance(found, types.FunctionType)
+            if name == "builtins" and (key == "_" or key.startswith("__")):
+                continue
+            if plain or isinstance(found, type) or name == "builtins":
+                places.append(space)
+                keys.append(key)
+                values.append(value)
+                if plain:
+                    functions.append(found)
+    code = operator.attrgetter("__code__")
+    codes = list(map(code, functions))
+    same, get, every = operator.is_, operator.getitem, all
+
+    def changed() -> object:
+        try:
+            if not every(map(same, map(get, places, keys), values)):
+                return next(k for at, k in enumerate(keys) if places[at][k] is not values[at])
+            if not every(map(same, map(code, functions), codes)):
+                return next(f for at, f in enumerate(functions) if f.__code__ is not codes[at])
+        except KeyError as error:
+            return str(error)
+        return ""
+
+    return changed
+
+
+def parts_of(function: typing.Any) -> list[object]:
+    """The functions and code objects behind a test function, decorators included."""
+    found: list[object] = []
+    while function is not None and len(found) < 40:
+        function = getattr(function, "__func__", function)
+        found += [function, getattr(function, "__code__", None)]
+        function = getattr(function, "__wrapped__", None)
+    return found
+
+
+class Seen:
+    """What was observed of one test."""
+
+    def __init__(self) -> None:
+        self.entered = False
+        self.returned = False
+        self.swapped = False
+        self.expected_call = False  # a test function that has to be entered
+        self.made: dict[str, tuple[str, bool]] = {}  # phase -> (outcome, an exception was there)
+        self.reported: dict[str, str] = {}  # phase -> status
+
+
+class Observer:
+    """The pytest plugin that selects, mixes in, observes and reports."""
+
+    def __init__(self, job: dict[str, typing.Any], send: Callable[..., str]) -> None:
+        self.expected = {node: number for number, node in enumerate(job["ids"])}
+        self.must_fail = list(job["must_fail"])
+        self.send = send
+        self.changed: Callable[[], object] = str  # until the watch is open: nothing has changed
+        self.random = random.Random(job["seed"])
+        self.seen = Seen()
+        self.numbers: dict[
+            pytest.Item, tuple[str, int]
+        ] = {}  # item -> ("test" or "canary", number)
+        self.pinned: dict[pytest.Item, list[object]] = {}
+        self.told = False
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self) -> Iterator[None]:
+        """Plugins of the environment are loaded, and may have patched pytest; watch from here."""
+        self.changed = open_watch()
+        yield
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        """Keep the expected ids, once each, and mix in the tests that must fail."""
+        yield
+        kept: dict[str, pytest.Item] = {}
+        for item in items:
+            if item.nodeid in self.expected:
+                kept.setdefault(item.nodeid, item)
+        for node, item in kept.items():
+            self.numbers[item] = ("test", self.expected[node])
+            if isinstance(item, pytest.Function):
+                self.pinned[item] = parts_of(item.function)
+        mixed = list(kept.values())
+        if mixed:
+            for number, name in enumerate(self.must_fail):
+                self.mix_in(mixed, number, name)
+        items[:] = mixed
+        self.send("collected", len(kept))
+        self.tell_change()
+
+    def mix_in(self, items: list[pytest.Item], number: int, name: str) -> None:
+        """Put one failing test between two tests that share no class."""
+        gaps = [
+            at
+            for at in range(len(items) + 1)
+            if at in (0, len(items)) or items[at - 1].parent is not items[at].parent
+        ]
+        at = self.random.choice(gaps)
+        beside = items[min(at, len(items) - 1)]
+        module = beside.getparent(pytest.Module) or beside.parent
+
+        def body() -> None:
+            raise AssertionError(name)
+
+        item = pytest.Function.from_parent(module, name=name, callobj=body)
+        self.numbers[item] = ("canary", number)
+        self.pinned[item] = parts_of(body)
+        items.insert(at, item)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Bracket one test and report it."""
+        self.seen = Seen()
+        yield
+        kind, number = self.numbers[item]
+        self.send(kind, number, verdict(self.seen))
+        self.tell_change()
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Observe the test function itself, whoever calls it."""
+        if isinstance(item, pytest.Function):
+            self.observe(item)
+        yield
+
+    def observe(self, item: pytest.Function) -> None:
+        """Put a wrapper around the function that is about to be called."""
+        seen, function, pinned = self.seen, item.obj, self.pinned[item]
+        now = parts_of(function)
+        seen.expected_call = True
+        seen.swapped = len(now) != len(pinned) or not all(map(operator.is_, now, pinned))
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: typing.Any, **kwargs: typing.Any) -> object:
+                seen.entered, seen.returned = True, False
+                result = await function(*args, **kwargs)
+                seen.returned = True
+                return result
+
+            item.obj = awaited
+        else:
+
+            @functools.wraps(function)
+            def watched(*args: typing.Any, **kwargs: typing.Any) -> object:
+                seen.entered, seen.returned = True, False
+                result = function(*args, **kwargs)
+                seen.returned = True
+                return result
+
+            item.obj = watched
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, call: typing.Any) -> Iterator[None]:
+        """See the exception record and the report made of it."""
+        outcome: typing.Any = yield
+        self.seen.made[call.when] = (outcome.get_result().outcome, call.excinfo is not None)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: typing.Any) -> None:
+        """See the final report; the worst one of a phase counts."""
+        status = report.outcome
+        if hasattr(report, "wasxfail"):
+            status = "xpassed" if report.passed else "xfailed"
+        before = self.seen.reported.get(report.when)
+        if before in (None, "passed", "rerun"):
+            self.seen.reported[report.when] = status
+
+    def tell_change(self) -> None:
+        """Say once that a watched function was replaced."""
+        what = "" if self.told else self.changed()
+        if what:
+            self.told = True
+            self.send("changed", what)
+
+
+def verdict(seen: Seen) -> str:
+    """One status from all observations, or "contradiction"."""
+    phases = [seen.reported.get(when) for when in ("setup", "call", "teardown")]
+    if phases == ["passed", "passed", "passed"]:
+        honest = all(made == ("passed", False) for made in seen.made.values())
+        called = not seen.expected_call or (seen.entered and seen.returned and not seen.swapped)
+        return "passed" if honest and called and len(seen.made) == 3 else "contradiction"
+    if "failed" in (phases[0], phases[2]):
+        return "error"
+    for status in ("failed", "xfailed", "xpassed", "skipped"):
+        if status in phases:
+            return status
+    return "error"
+
+
+class Pinned:
+    """A test file whose content was read before any code of the repository ran."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        self.path = path
+        self.content = content
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+    def read_bytes(self) -> bytes:
+        """What pytest compiles."""
+        return self.content
+
+
+def pin_tests(root: str, ids: list[str]) -> None:
+    """Make pytest run the test files and their conftest files from the bytes they have now."""
+    files = {node.split("::", 1)[0] for node in ids}
+    for file in list(files):
+        parts = file.split("/")[:-1]
+        files |= {"/".join([*parts[:depth], "conftest.py"]) for depth in range(len(parts) + 1)}
+    contents = {}
+    for file in files:
+        path = os.path.join(root, file)
+        if os.path.isfile(path):
+            with open(path, "rb") as stream:
+                contents[path] = stream.read()
+    rewriting: typing.Any = _pytest.assertion.rewrite
+    rewrite = rewriting._rewrite_test
+
+    def from_bytes(path: typing.Any, config: typing.Any) -> typing.Any:
+        content = contents.get(str(path))
+        return rewrite(path if content is None else Pinned(str(path), content), config)
+
+    rewriting._rewrite_test = from_bytes
+    rewriting._read_pyc = lambda *args, **options: None
+
+
+def pin_configuration(root: str, directory: str, configs: dict[str, str | None]) -> None:
+    """Make pytest read the configuration files of the start tree, not those of the agent."""
+    replaced = {}
+    for number, (name, text) in enumerate(configs.items()):
+        copy = pathlib.Path(directory) / str(number) / "pyproject.toml"
+        copy.parent.mkdir(parents=True)
+        if text is not None:
+            copy.write_text(text, encoding="utf-8")
+        replaced[os.path.join(root, name)] = copy
+    findpaths: typing.Any = _pytest.config.findpaths
+    load = findpaths.load_config_dict_from_file
+
+    def from_start(path: typing.Any) -> typing.Any:
+        copy = replaced.get(str(path))
+        if copy is None:
+            return load(path)
+        return load(copy) if copy.exists() else None
+
+    findpaths.load_config_dict_from_file = from_start
+
+
+def main() -> None:
+    """Read the job, run pytest, leave with the status that the job names."""
+    pieces = iter(functools.partial(os.read, 0, 1 << 16), b"")
+    job = json.loads(b"".join(pieces))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for name in _pytest.config.default_plugins:
+        importlib.import_module("_pytest." + name)
+    root = os.getcwd()
+    os.mkdir(job["directory"], 0o700)
+    send = open_channel(os.path.join(job["directory"], "report"), bytes.fromhex(job.pop("key")))
+    status, leave = job.pop("status"), os._exit
+    if job["configs"]:
+        pin_configuration(root, job["directory"], job["configs"])
+    pin_tests(root, job["ids"])
+    args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
+    os.environ.update(job["env"])
+    observer = Observer(job, send)
+    # From here on the code of the repository may run: a failure before is ours, not its.
+    os.write(1, b"tadpole " + send("ready").encode() + b"\n")
+    sys.path[:0] = job["paths"]
+    sys.argv[:] = ["pytest", *args]
+    try:
+        code: object = int(pytest.main(args, plugins=[observer]))
+    except BaseException as error:
+        code = type(error).__name__
+    observer.tell_change()
+    send("end", code)
+    leave(status)
+
+
+main()
