@@ -22,6 +22,7 @@ import fcntl
 import gzip
 import json
 import os
+import platform
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ class RunDir:
         run.save_config(config)
         # The marker comes last: a directory without one is no run.
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now}
+        marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now} | _machine()
         run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
         return run
 
@@ -122,7 +123,7 @@ class RunDir:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The marker: ``format``, ``tadpole`` (version that made the run), ``created``."""
+        """The marker: format, version of tadpole, when it was made, and on what machine."""
         facts: dict[str, Any] = json.loads((self.path / MARKER).read_bytes())
         return facts
 
@@ -261,6 +262,17 @@ def done_keys(attempts: Iterable[Attempt]) -> set[Key]:
 def _fresh(path: Path) -> bool:
     """Nothing is there but what a creation that was cut short may have left."""
     return all(entry.name == CONFIG or entry.name.startswith(".") for entry in path.iterdir())
+
+
+def _machine() -> dict[str, Any]:
+    """What figures depend on; nothing that names the machine or its owner."""
+    packages = ("torch", "transformers", "numpy")
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)),
+        "packages": {name: version(name) for name in packages},
+    }
 
 
 def _row(model: type[Row], line: bytes, where: str) -> Row:

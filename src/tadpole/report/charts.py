@@ -24,6 +24,8 @@ _SETTINGS = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": _INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
     "axes.labelcolor": _FAINT,
     "axes.edgecolor": _LINE,
     "axes.titlecolor": _INK,
@@ -81,8 +83,7 @@ def health(rows: Sequence[UpdateRow]) -> Markup:
             known = [(r.update, y) for r, y in zip(rows, ys, strict=True) if y is not None]
             axes.plot(*zip(*known, strict=True), color=_TWO, lw=1.4, marker="o", markersize=2)
             axes.set_title(name, loc="left")
-            axes.set_ylim(bottom=0)
-            axes.margins(y=0.2)
+            axes.set_ylim(0, 1.15 * max(y for _, y in known) or 1.0)
             axes.locator_params(axis="y", nbins=4)
             _whole_ticks(axes)
         for axes in grid[len(present) :]:
@@ -98,7 +99,7 @@ def intervals(estimates: Mapping[str, Estimate]) -> Markup:
         for row, (name, found) in enumerate(estimates.items()):
             colour = _ONE if row == len(estimates) - 1 else _FAINT
             axes.plot([found.low, found.high], [row, row], color=colour, lw=3, alpha=0.45)
-            axes.plot([found.value], [row], "o", color=colour, markersize=7)
+            axes.plot([found.value], [row], "o", color=colour, markersize=7, clip_on=False)
             axes.annotate(name, (0, row), (-8, 0), textcoords="offset points", ha="right",
                           va="center", color=_INK)  # fmt: skip
         axes.set_yticks([])

@@ -1,0 +1,130 @@
+"""What a report tells, read from a run directory. A run that is not finished has less to tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tadpole.config import Config, saved
+from tadpole.errors import TadpoleError
+from tadpole.evals.intervals import Estimate, Tally
+from tadpole.evals.policies import PolicyRole, PolicyRow, policies
+from tadpole.evals.scoreboard import Scoreboard, compare
+from tadpole.rl import metrics
+from tadpole.rl.metrics import UpdateRow
+from tadpole.rundir import CONFIG, RunDir
+from tadpole.split import Split, load_split
+from tadpole.stage import TABLE as STAGES
+from tadpole.stage import StageRow
+from tadpole.task import Task
+from tadpole.trace import Attempt
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """One row of the task table."""
+
+    task: Task
+    part: str  # "train", "held out", "dropped", or "" before the split
+    rung: int
+    calibrated: Tally | None
+    before: Tally | None
+    after: Tally | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the report shows."""
+
+    run: RunDir
+    facts: dict[str, Any]
+    config: Config
+    boards: dict[PolicyRole, Scoreboard]
+    policies: dict[PolicyRole, PolicyRow]
+    gain: Estimate | None  # after - before, paired over tasks
+    updates: list[UpdateRow]
+    tasks: list[TaskLine]
+    attempts: list[Attempt]  # of the evaluation
+    stages: list[StageRow]
+    notices: list[str] = field(default_factory=list)  # what could not be read
+
+    @property
+    def sources(self) -> list[tuple[str, str, str, int]]:
+        """(name, version, licence, tasks) of each repository."""
+        counts: dict[tuple[str, str, str], int] = {}
+        for line in self.tasks:
+            source = line.task.source
+            key = (source.location, source.version, source.licence)
+            counts[key] = counts.get(key, 0) + 1
+        return [(*key, count) for key, count in sorted(counts.items())]
+
+    def part(self, name: str) -> int:
+        """How many tasks are in a part of the split."""
+        return sum(line.part == name for line in self.tasks)
+
+
+def collect(run: RunDir) -> Story:
+    """Read a run. Raises RunError where its rows are damaged or of an unknown version."""
+    config = saved(run.path / CONFIG)
+    notices: list[str] = []
+    roles = policies(run)
+    attempts = run.rows("eval", Attempt)
+    boards = {role: Scoreboard.of(attempts, row.fingerprint) for role, row in roles.items()}
+    boards = {role: board for role, board in boards.items() if board.attempts or board.untrusted}
+    before, after = boards.get(PolicyRole.BEFORE), boards.get(PolicyRole.AFTER)
+    tasks = _tasks(run, config, notices)
+    return Story(
+        run=run,
+        facts=run.facts,
+        config=config,
+        boards=boards,
+        policies=roles,
+        gain=compare(before, after) if before and after else None,
+        updates=_last_of_each(run.rows(metrics.TABLE, UpdateRow)),
+        tasks=_lines(tasks, load_split(run), before, after),
+        attempts=attempts,
+        stages=run.rows(STAGES, StageRow),
+        notices=notices,
+    )
+
+
+def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
+    directory = Path(config.tasks.dir) if config.tasks.dir else run.path / "tasks"
+    if not directory.is_dir():
+        return []
+    from tadpole.pilot.taskdir import load_set
+
+    try:
+        return load_set(directory)
+    except TadpoleError as error:
+        notices.append(f"The tasks could not be read: {error}")
+        return []
+
+
+def _lines(
+    tasks: Sequence[Task],
+    split: Split | None,
+    before: Scoreboard | None,
+    after: Scoreboard | None,
+) -> list[TaskLine]:
+    lines = []
+    for task in tasks:
+        place = split.find(task.name) if split else None
+        chosen = task.at_rung(place.rung) if place else task
+        lines.append(
+            TaskLine(
+                task=chosen,
+                part=place.part.value if place else ("dropped" if split else ""),
+                rung=chosen.rung,
+                calibrated=Tally(place.passes, place.valid) if place and place.valid else None,
+                before=before.tallies.get(chosen.id) if before else None,
+                after=after.tallies.get(chosen.id) if after else None,
+            )
+        )
+    order = {"held out": 0, "train": 1, "": 2, "dropped": 3}
+    return sorted(lines, key=lambda line: (order[line.part], line.task.name))
+
+
+def _last_of_each(rows: Sequence[UpdateRow]) -> list[UpdateRow]:
+    """A resumed climb repeats the updates after its last checkpoint: the later row holds."""
+    return [row for _, row in sorted({row.update: row for row in rows}.items())]

@@ -1,0 +1,112 @@
+"""Configuration: precedence, near names, one clear line, a dry run that loads to itself."""
+
+from pathlib import Path
+
+import pytest
+from synthetic import make_attempt, make_task
+
+from tadpole.config import fields, load, open_run, presets, saved
+from tadpole.errors import ConfigError, RunError
+from tadpole.outcome import Outcome
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_flags_beat_the_file_beats_the_preset_beats_the_defaults(tmp_path: Path):
+    file = write(tmp_path / "my.toml", "[train]\nlr = 3e-5\nupdates = 7\n")
+    config = load({"train.updates": "9"}, file=file, preset="quick")
+    assert (config.train.updates, config.train.lr) == (9, 3e-5)
+    assert config.train.groups == load(preset="quick").train.groups
+    assert config.train.betas == (0.9, 0.98)
+
+
+def test_published_values_are_the_defaults_for_another_model():
+    config = load({"policy.model": "Qwen/Qwen3.5-4B"})
+    train = config.train
+    assert (train.groups, train.group_size, train.lr, train.updates) == (32, 8, 1e-6, 200)
+    assert (config.leaf.max_context, config.leaf.max_turns) == (65_536, 75)
+    assert (config.eval.temperature, config.eval.top_p, config.eval.top_k) == (0.6, 0.95, 20)
+    sampling = config.sampling.at(5)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
+    assert load().leaf.profile == "compact"
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            {"train.lrr": "1"},
+            "unknown setting train.lrr in the command line; did you mean train.lr?",
+        ),
+        ({"trian.lr": "1"}, "did you mean train.lr?"),
+        ({"train.temperature": "1"}, "did you mean sampling.temperature?"),
+        ({"group_size": "1"}, "did you mean train.group_size?"),
+        ({"zzz.qqq": "1"}, "see `tadpole train --help`"),
+        ({"train.lr": "fast"}, "train.lr (from the command line): input should be a valid number"),
+        ({"train.group_size": "1"}, "train.group_size"),
+        ({"policy.dtype": "fp8"}, "'auto', 'float32' or 'bfloat16'"),
+        ({"calibrate.low": "0.9", "calibrate.high": "0.1"}, "low 0.9 is above high 0.1"),
+        ({"train.length_from_update": "3", "train.length_floor": "0.2"}, "length_floor"),
+        ({"train.betas": "0.9"}, "train.betas"),
+        ({"train.lr": "nan"}, "train.lr"),
+    ],
+)
+def test_a_bad_setting_is_one_line_that_helps(flags: dict[str, str], line: str):
+    with pytest.raises(ConfigError) as caught:
+        load(flags)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[train]\nlrr = 1\n", "unknown setting train.lrr in"),
+        ("lr = 1\n", "unknown setting lr in"),
+        ("[train\n", "is not valid TOML"),
+        ("train = 3\n", "unknown setting train in"),
+        ("[train.deep]\nlr = 1\n", "unknown setting train.deep"),
+        ("[train]\nlr = [1]\n", "train.lr (from "),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, line: str):
+    file = write(tmp_path / "my.toml", text)
+    with pytest.raises(ConfigError) as caught:
+        load(file=file)
+    assert line in str(caught.value)
+    assert "my.toml" in str(caught.value)
+
+
+def test_missing_files_and_presets_are_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load(file=tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(file=tmp_path)
+    with pytest.raises(ConfigError, match="there are embedded, learn, published, quick"):
+        load(preset="fast")
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_the_resolved_toml_loads_to_itself(tmp_path: Path, preset: str):
+    config = load({"tasks.sources": "pypi:a, ./b", "train.shuffle_rewards": "true"}, preset=preset)
+    assert saved(write(tmp_path / "x.toml", config.toml())) == config
+    assert config.tasks.sources == ("pypi:a", "./b")
+
+
+def test_every_setting_says_what_it_is():
+    assert all(field.description for _, field in fields())
+
+
+def test_a_run_may_change_a_setting_until_something_was_made_with_it(tmp_path: Path):
+    at = {"run.dir": str(tmp_path / "run")}
+    run = open_run(load(at))
+    open_run(load(at | {"train.lr": "2e-5", "eval.samples": "3"}))
+    assert saved(run.path / "config.toml").train.lr == 2e-5
+    run.append("eval", make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
+    with pytest.raises(RunError, match=r"eval\.jsonl made with eval\.temperature = 0\.6, now 0\.9"):
+        open_run(load(at | {"train.lr": "2e-5", "eval.temperature": "0.9"}))
+    open_run(load(at | {"train.lr": "3e-5", "eval.samples": "9", "run.concurrency": "1"}))
+    assert saved(run.path / "config.toml").eval.samples == 9
