@@ -84,12 +84,16 @@ def _inline(code: Code, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _lines(code: Code, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Whole lines around the site, more and more of them: one up, one down, one up..."""
+    """Whole lines around the site, more and more of them: one up, one down, one up...
+
+    Several lines begin with their indentation, so that the block reads as it stands there.
+    """
     top, bottom = code.line_of(start), code.line_of(max(start, end - 1))
     up = True
     while bottom - top < MOST_LINES:
         first, last = _content(code, top, bottom)
-        if first < start and end < last:
+        first = first if top == bottom else code.starts[top - 1]
+        if first <= start and end <= last:
             yield first, last
         grow_up, grow_down = top > 1, bottom < code.line_count
         if not grow_up and not grow_down:

@@ -16,8 +16,6 @@ Rungs 0-5 say what execution showed, never what the repair looks like: a message
 something which only the repair would bring back is cut down to the exception's name.
 """
 
-import builtins
-import keyword
 import re
 
 from tadpole.pilot.candidate import Candidate
@@ -63,21 +61,21 @@ def dictation_text(dictated: Dictated) -> str:
 
 
 def hidden_names(candidate: Candidate, pristine: Code) -> frozenset[str]:
-    """Names that the repair brings back and that are no public name of the edited file."""
-    names: set[str] = set()
+    """Names that only the repair brings back: they are nowhere in the edited file."""
+    found: frozenset[str] = frozenset()
     for site in candidate.sites:
-        names |= set(re.findall(r"[A-Za-z_]\w*", site.old))
-        names -= set(re.findall(r"[A-Za-z_]\w*", site.new))
-    public = {part for function in pristine.functions for part in function.name.split(".")}
-    return frozenset(n for n in names if n not in public or n.startswith("_")) - _COMMON
+        text = pristine.text
+        buggy = text[: site.offset] + site.new + text[site.offset + len(site.old) :]
+        found |= _names(site.old) - _names(buggy)
+    return found
 
 
-_COMMON = frozenset([*keyword.kwlist, *dir(builtins), "self", "cls"])  # say nothing of a repair
+def _names(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z_]\w*", text))
 
 
 def _without_leak(symptom: Symptom, names: frozenset[str]) -> Symptom:
-    told = set(re.findall(r"[A-Za-z_]\w*", symptom.message))
-    if symptom.is_assertion or not told & names:
+    if not _names(symptom.message + symptom.detail) & names:
         return symptom
     return Symptom(symptom.exception, "", "", symptom.snippet)
 

@@ -18,6 +18,7 @@ LONGEST_SNIPPET = 12  # lines of the failing statement
 _EXCEPTION = re.compile(
     r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)"
 )
+_NOISE = ("Use -v to get more diff", "Use -v to get the full diff", "")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{4,}")
 
 
@@ -58,6 +59,7 @@ def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
     message = first[match.end() :] if match else first
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "..."
+    rest = [line for line in rest if line.strip() not in _NOISE]
     detail = textwrap.dedent("\n".join(line.rstrip() for line in rest[:MOST_DETAIL])).strip("\n")
     return Symptom(exception, message, detail, _snippet(node_id, failure, tree))
 

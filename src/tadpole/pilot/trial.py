@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tadpole.outcome import TestStatus
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.hide import by_file, without_tests
+from tadpole.pilot.hide import by_file, locate, without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import ExecReason, Sandbox
 from tadpole.repos.snapshot import Snapshot
@@ -25,6 +25,7 @@ class Rules:
     most_green: int = 40  # pass-to-pass tests that a task keeps
     reached: int = 400  # most tests that are run because they reach the edit
     sampled: int = 30  # and of others, seeded
+    few: int = 8  # fewer near tests than this are joined by some of anywhere
     slack: float = 10.0  # a test may take this many times its own duration
     shortest_limit: float = 2.0
     hash_seeds: tuple[int, int] = (1, 2)
@@ -115,19 +116,22 @@ class Trial:
         return tuple(i for i in self.baseline.stable if i in ids)
 
     def _others(self, reached: Sequence[str]) -> list[str]:
-        """Tests that do not reach the edit: of the edited files first, then of the suite."""
-        known = set(reached)
-        near = [
-            i
-            for path in self.candidate.files
-            for i in self.baseline.tests_of(path)
-            if i not in known
-        ]
-        self.rng.shuffle(near)
-        known.update(near)
-        far = [i for i in self.baseline.stable if i not in known]
-        self.rng.shuffle(far)
-        return list(dict.fromkeys([*near, *far]))[: self.rules.sampled]
+        """Tests that do not reach the edit, nearest first: those that reach the edited files,
+        those in the same test files; others only where these are few, as each file costs time.
+        """
+        wanted: dict[str, None] = {}
+        near = [i for path in self.candidate.files for i in self.baseline.tests_of(path)]
+        places = {locate(i)[0] for i in reached}
+        for group in (
+            near,
+            [i for i in self.baseline.stable if locate(i)[0] in places],
+            list(self.baseline.stable) if len(near) < self.rules.few else [],
+        ):
+            fresh = [i for i in group if i not in set(reached) and i not in wanted]
+            self.rng.shuffle(fresh)
+            full = self.rules.few if group is not near else self.rules.sampled
+            wanted.update(dict.fromkeys(fresh[:full]))
+        return list(wanted)[: self.rules.sampled]
 
     def _failing(self, report: TestReport, wanted: Sequence[str]) -> tuple[str, ...]:
         """Which of the wanted tests fail. Raises Dropped where the run is no basis."""
