@@ -44,4 +44,4 @@ def make_profile(
         return Profile(name, _FULL, tuple(schema(tool) for tool in tools))
     listed = ", ".join(signature(tool) for tool in tools)
     shape = render(_EXAMPLE, form)
-    return Profile(name, f"Tools: {listed}. To finish, answer without a call. A call:\n{shape}")
+    return Profile(name, f"Tools: {listed}. No call means done. A call:\n{shape}")

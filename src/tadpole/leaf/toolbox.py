@@ -50,6 +50,8 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 # Real path -> texts of the file that the model may still hold in its context (this session).
 _seen: Dict[str, List[str]] = {}
 
+_CUT_NOTE = b"\n[... %d bytes cut ...]\n"  # stands where a bounded stream was cut
+
 RunBash = Callable[[str, float], Dict[str, Any]]
 
 
@@ -452,14 +454,16 @@ def _bash(
 
 def _clipped(data: bytes, cut: int, room: int) -> str:
     """Head and tail of an output: what matters in a test run stands at its end."""
-    text = data.decode("utf-8", "replace")
-    if not cut and len(text) <= room:
-        return text
-    middle = len(text) // 2
-    head = text[: min(room // 2, middle)]
-    tail = text[max(len(text) - room // 2, middle) :]
-    dropped = cut + len(text) - len(head) - len(tail)
-    return f"{head}\n[truncated {dropped} chars]\n{tail}"
+    head, note, tail = data.partition(_CUT_NOTE % cut) if cut else (data, b"", b"")
+    if not note:
+        middle = len(data) // 2 if cut or len(data) > room else len(data)
+        head, tail = data[:middle], data[middle:]
+    begin, end = head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
+    if not cut and len(begin) + len(end) <= room:
+        return data.decode("utf-8", "replace")
+    first, last = begin[: room // 2], end[max(0, len(end) - room // 2) :]
+    dropped = cut + len(begin) + len(end) - len(first) - len(last)
+    return f"{first}\n[truncated {dropped} chars]\n{last}"
 
 
 # --- files -----------------------------------------------------------------------------------
