@@ -19,11 +19,12 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tadpole.errors import SandboxDied, SandboxStartError
+from tadpole.errors import SandboxDied, SandboxError, SandboxStartError, SandboxUnavailable
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes import identity, seccomp
 from tadpole.sandboxes.binaries import bubblewrap
 from tadpole.sandboxes.layout import SHARED_MEMORY, Layout
+from tadpole.sandboxes.refusal import explain
 from tadpole.sandboxes.session import BubblewrapSandbox
 from tadpole.sandboxes.spawner import spawner
 
@@ -36,6 +37,7 @@ class BubblewrapEngine:
 
     def __init__(self, toolbox: Path = _TOOLBOX) -> None:
         self._toolbox = toolbox
+        self._nested: bool | None = None  # whether namespaces nest here: the first box tells
 
     async def start(self, spec: SandboxSpec) -> BubblewrapSandbox:
         """Start a box over ``spec.tree``.
@@ -74,7 +76,7 @@ class BubblewrapEngine:
             "workdir": spec.workdir,
             "environment": layout.environment,
             "bwrap": layout.bwrap_inside,
-            "nested": True,
+            "nested": self._nested,
             "limits": {
                 "disk": limits.disk,
                 "inodes": limits.inodes,
@@ -88,11 +90,16 @@ class BubblewrapEngine:
         }
         try:
             await sandbox.connect(setup, [program], _START_SECONDS)
+            self._nested = sandbox.nested
         except BaseException as error:
             complaint = sandbox.complaint()
             with contextlib.suppress(Exception):
                 await sandbox.close()
             if isinstance(error, SandboxDied):
+                refusal = explain(complaint)
+                if refusal is not None:
+                    raise SandboxUnavailable(refusal) from error
+            if isinstance(error, SandboxError | OSError | ValueError):
                 raise SandboxStartError(
                     f"the sandbox did not start: {complaint or error}"
                 ) from error

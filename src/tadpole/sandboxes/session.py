@@ -45,6 +45,7 @@ class BubblewrapSandbox:
     ) -> None:
         self.notes: tuple[str, ...] = ()  # what this machine made us do differently
         self.overlay = False  # False: the tree was copied
+        self.nested = False  # False: commands have no process namespace of their own
         self.left_out = 0  # files for which the last delta had no room
         self._process, self._control = process, control
         self._status_fd, self._stderr_fd = status_fd, stderr_fd
@@ -60,7 +61,8 @@ class BubblewrapSandbox:
         """First exchange. Raises SandboxDied where the box did not come up."""
         self._reader, self._writer = await asyncio.open_connection(sock=self._control)
         answer, _ = await self._request({"op": "setup", **setup}, blobs, timeout)
-        self.overlay, self.notes = answer["overlay"], tuple(answer["notes"])
+        self.overlay, self.nested = answer["overlay"], answer["nested"]
+        self.notes = tuple(answer["notes"])
 
     async def tool(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         """Run one Leaf tool in the box."""
@@ -181,7 +183,8 @@ class BubblewrapSandbox:
             await self._end(f"no answer to {header['op']} in {seconds:g} s")
         except (OSError, ValueError, KeyError, TypeError, asyncio.IncompleteReadError) as error:
             await self._end(str(error))
-        raise SandboxDied(f"the sandbox died: {self._dead}{self._last_words()}")
+        said = self.complaint().splitlines()[-1:]
+        raise SandboxDied("; ".join([f"the sandbox died: {self._dead}", *said]))
 
     async def _receive(self) -> _Answer:
         reader = self._reader
@@ -212,14 +215,15 @@ class BubblewrapSandbox:
         """The namespace's init, not its monitor: that one then reaps it and ends by itself."""
         if self._process.poll() is not None:
             return
-        pid = self._init_pid()
+        pid = self.init_pid()
         if pid is None:
             self._process.send_signal(signal.SIGKILL)
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    def _init_pid(self) -> int | None:
+    def init_pid(self) -> int | None:
+        """The host's process id of the box's first process; None before it is there."""
         try:
             report = os.pread(self._status_fd, 4096, 0)
         except OSError:
@@ -246,13 +250,6 @@ class BubblewrapSandbox:
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(OSError):
-            text = os.pread(self._stderr_fd, 4096, 0).decode("utf-8", "replace").strip()
-            if text:
-                return f" ({text.splitlines()[-1]})"
-        return ""
 
     def complaint(self) -> str:
         """What the box's processes wrote to standard error, at most 4 KiB."""

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import time
 
+import confine
 from bounded import BoundedOutput
 
 _CHUNK = 1 << 16
@@ -33,11 +34,23 @@ class Failure(Exception):
 class Commands:
     """What all commands of one box have in common."""
 
-    def __init__(self, workdir, bwrap, program_filter, environment, limits, nested, interrupted):
+    def __init__(
+        self, workdir, bwrap, program_filter, environment, limits, nested, interrupted, wake
+    ):
         self.workdir, self.bwrap, self.filter = workdir, bwrap, program_filter
         self.environment, self.limits, self.nested = environment, limits, nested
-        self.interrupted = interrupted  # callable(timeout fds) -> True: stop this command now
-        self.wake = -1  # descriptor that becomes readable when ``interrupted`` is worth asking
+        # ``wake`` becomes readable when ``interrupted()`` is worth asking: True means stop.
+        self.interrupted, self.wake = interrupted, wake
+
+    def try_nesting(self):
+        """Find out whether namespaces inside namespaces work here; returns notes."""
+        self.nested = True
+        try:
+            _Run(self, ["/bin/true"], 20.0, b"", 1000, 1000).finish()
+            return []
+        except Failure as error:
+            self.nested = False
+            return ["commands share the box's process namespace (%s)" % error]
 
     def run(self, argv, timeout, stdin=b"", head=15000, tail=15000):
         """A dict: code, reason, stdout, stderr, stdout_cut, stderr_cut, seconds."""
@@ -80,7 +93,11 @@ class _Run:
         os.set_inheritable(filter_read, True)
         os.set_inheritable(status_write, True)
         self._status_fd = status_read
-        command = _sealed(commands, filter_read, status_write) + list(argv)
+        command, prepare = list(argv), lambda: _limit(commands.limits)
+        if commands.nested:
+            command = _sealed(commands, filter_read, status_write) + command
+        else:
+            prepare = lambda: (_limit(commands.limits), confine.install_filter(commands.filter))  # noqa: E731
         try:
             self._process = subprocess.Popen(
                 command,
@@ -88,13 +105,17 @@ class _Run:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=commands.environment,
-                cwd="/",
-                pass_fds=(filter_read, status_write),
-                preexec_fn=lambda: _limit(commands.limits),
+                cwd="/" if commands.nested else commands.workdir,
+                pass_fds=(filter_read, status_write) if commands.nested else (),
+                start_new_session=True,
+                preexec_fn=prepare,
             )
         except (OSError, ValueError) as error:
             os.close(status_read)
             raise Failure("cannot start a command: %s" % error)
+        except subprocess.SubprocessError as error:
+            os.close(status_read)
+            raise Failure("cannot limit a command: %s" % error)
         finally:
             os.close(filter_read)
             os.close(status_write)
@@ -119,7 +140,7 @@ class _Run:
         code = status if status >= 0 else 128 - status
         reason = self._reason
         if reason is None:
-            if self._init is None:
+            if self._init is None and self._commands.nested:
                 text = self._err.value().decode("utf-8", "replace").strip()
                 raise Failure("the command's namespace could not be made: %s" % text)
             reason = "signal" if 128 < code <= 128 + 64 else "exited"
@@ -136,15 +157,17 @@ class _Run:
             os.set_blocking(stream.fileno(), False)
             sinks[stream.fileno()] = sink
             poll.register(stream.fileno(), select.POLLIN)
-        poll.register(self._status_fd, select.POLLIN)
+        if commands.nested:
+            poll.register(self._status_fd, select.POLLIN)
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
             poll.register(process.stdin.fileno(), select.POLLOUT)
-        if commands.wake >= 0:
-            poll.register(commands.wake, select.POLLIN)
+        poll.register(commands.wake, select.POLLIN)
         look = time.monotonic() + _TICK / 2
         while True:
             now = time.monotonic()
+            if not commands.nested and process.poll() is not None:
+                return
             if now >= self._deadline:
                 self._reason = "timeout"
                 return
@@ -154,6 +177,8 @@ class _Run:
                     return
                 look = now + _TICK
             wait = max(0.0, min(self._deadline, look) - now)
+            if not commands.nested:  # nothing tells us of its end
+                wait = min(wait, 0.01)
             for descriptor, _ in poll.poll(wait * 1000 + 0.999):
                 if descriptor == self._status_fd:
                     piece = os.read(descriptor, 4096)
@@ -240,8 +265,6 @@ class _Run:
 
 def _sealed(commands, filter_fd, status_fd):
     """The bubblewrap call around one command."""
-    if not commands.nested:
-        raise Failure("nested user namespaces are refused here")
     # fmt: off
     return [
         commands.bwrap,

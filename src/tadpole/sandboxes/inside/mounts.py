@@ -1,4 +1,4 @@
-"""Sets the box up from inside its own user namespace, then gives all privileges away.
+"""Sets the file systems of the box up, from inside its own user namespace.
 
 Standard library only and Python 3.6+: this file runs inside the sandbox.
 
@@ -17,7 +17,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 1, 2, 4, 4096
 _MNT_DETACH = 2
 _CLONE_NEWNS = 0x20000
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_SUBREAPER, _PR_CAP_AMBIENT = 4, 38, 36, 47
 
 
 class Tree:
@@ -100,15 +99,3 @@ def _overlay(workdir, lower):
         _detach(workdir)
         return str(error)
     return None
-
-
-def give_up_privileges():
-    """No capabilities from here on, also not by executing a file; and nobody may look in."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    _libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
-    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-    # Read and Write run here: /proc/self/mem must not be writable through them.
-    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "dumpable")
-    # The init of a dead command's namespace becomes our child, so that we can wait for it.
-    _check(_libc.prctl(_PR_SET_SUBREAPER, 1, 0, 0, 0), "subreaper")

@@ -14,6 +14,7 @@ import time
 sys.path[:0] = ["/.box/inside", "/.box"]
 
 import command  # noqa: E402
+import confine  # noqa: E402
 import files  # noqa: E402
 import mounts  # noqa: E402
 import wire  # noqa: E402
@@ -21,12 +22,12 @@ import wire  # noqa: E402
 _TOOLBOX = "/.box/toolbox.py"
 
 
-class Gone(Exception):
-    """The controller closed the socket."""
+class Gone(BaseException):
+    """The controller closed the socket. No tool may catch this."""
 
 
-class ToolTimeout(Exception):
-    """A tool other than Bash took too long."""
+class ToolTimeout(BaseException):
+    """A tool other than Bash took too long. No tool may catch this."""
 
 
 class Runner:
@@ -61,7 +62,7 @@ class Runner:
             handle.write("1000")
         limits = header["limits"]
         self._tree, notes = mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
-        mounts.give_up_privileges()
+        confine.give_up_privileges()
         self._commands = command.Commands(
             header["workdir"],
             header["bwrap"],
@@ -70,8 +71,10 @@ class Runner:
             limits,
             header["nested"],
             self._interrupted,
+            self._socket,
         )
-        self._commands.wake = self._socket
+        if self._commands.nested is None:  # the first box on this machine finds out
+            notes += self._commands.try_nesting()
         self._tool_seconds = limits["call_seconds"]
         self._head, self._tail = limits["output_head"], limits["output_tail"]
         os.environ.clear()
@@ -81,7 +84,8 @@ class Runner:
         spec = importlib.util.spec_from_file_location("toolbox", _TOOLBOX)
         self._toolbox = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._toolbox)
-        return {"overlay": self._tree.upper is not None, "notes": notes}, []
+        nested, overlay = self._commands.nested, self._tree.upper is not None
+        return {"nested": nested, "overlay": overlay, "notes": notes}, []
 
     def _tool(self, header, blobs):
         started = time.monotonic()

@@ -1,0 +1,92 @@
+"""A small tree, a tiny toolbox, and a census of host processes for the sandbox tests."""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tadpole.protocols import Limits, SandboxSpec
+from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tadpole.sandboxes.probe import command_lines
+from tadpole.sandboxes.session import BubblewrapSandbox
+
+Start = Callable[..., Awaitable[BubblewrapSandbox]]
+
+TOOLBOX = '''
+import time
+calls = []
+def call(name, arguments, workdir, run_bash):
+    calls.append(name)
+    if name == "Bash":
+        result = run_bash(arguments["command"], arguments.get("timeout", 20))
+        return "%s %s %s" % (result["code"], result["reason"], result["stdout"].decode()), False
+    if name == "Read":
+        return open(arguments["file_path"]).read(), False
+    if name == "Write":
+        with open(arguments["file_path"], "w") as handle:
+            handle.write(arguments["content"])
+        return "wrote", False
+    if name == "Calls":
+        return " ".join(calls), False
+    if name == "Hang":
+        time.sleep(600)
+    raise KeyError(name)
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    here = tmp_path / "tree"
+    (here / "pkg" / "deep").mkdir(parents=True)
+    (here / "pkg" / "core.py").write_text("value = 1\n")
+    (here / "pkg" / "deep" / "leaf.py").write_text("leaf = 1\n")
+    (here / "run.sh").write_text("#!/bin/sh\necho run\n")
+    (here / "run.sh").chmod(0o755)
+    (here / "link.py").symlink_to("pkg/core.py")
+    (here / ".git").mkdir()
+    (here / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    return here
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> BubblewrapEngine:
+    (tmp_path / "toolbox.py").write_text(TOOLBOX)
+    return BubblewrapEngine(tmp_path / "toolbox.py")
+
+
+@pytest.fixture
+async def start(engine: BubblewrapEngine, tree: Path) -> AsyncIterator[Start]:
+    running: list[BubblewrapSandbox] = []
+
+    async def go(limits: Limits | None = None, **options: object) -> BubblewrapSandbox:
+        spec = SandboxSpec(tree=tree, limits=limits or Limits(), **options)  # type: ignore
+        running.append(await engine.start(spec))
+        return running[-1]
+
+    yield go
+    for sandbox in running:
+        await sandbox.close()
+
+
+@pytest.fixture
+async def box(start: Start) -> BubblewrapSandbox:
+    return await start()
+
+
+class Census:
+    """Host processes that carry a mark in their command line."""
+
+    def __init__(self) -> None:
+        self.mark = f"600.{secrets.randbelow(10**9):09d}"  # an argument that sleep accepts
+
+    def count(self) -> int:
+        return sum(
+            any(word.endswith(self.mark.encode()) for word in line.split(b"\0"))
+            for line in command_lines()
+        )
+
+
+@pytest.fixture
+def census() -> Census:
+    return Census()

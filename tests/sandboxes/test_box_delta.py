@@ -1,0 +1,101 @@
+from tadpole.task import FileChange
+
+
+async def bash(box, script):
+    result = await box.exec(["/bin/bash", "-c", script], timeout=20)
+    assert result.code == 0, result
+    return result
+
+
+def by_path(changes):
+    return {change.path: change for change in changes}
+
+
+async def test_an_untouched_tree_has_none(box):
+    assert await box.delta() == ()
+    await bash(box, "touch run.sh; cat pkg/core.py; echo 'value = 1' > pkg/core.py")
+    assert await box.delta() == ()
+
+
+async def test_new_changed_deleted_and_mode(box):
+    await bash(
+        box,
+        "echo 'value = 2' > pkg/core.py; rm pkg/deep/leaf.py; echo n > new.sh; chmod +x new.sh;"
+        "chmod -x run.sh; mkdir é; echo u > 'é/ü.txt'",
+    )
+    found = await box.delta()
+    assert found == (
+        FileChange("new.sh", b"n\n", True),
+        FileChange("pkg/core.py", b"value = 2\n"),
+        FileChange("pkg/deep/leaf.py", None),
+        FileChange("run.sh", b"#!/bin/sh\necho run\n"),
+        FileChange("é/ü.txt", b"u\n"),
+    )
+
+
+async def test_rename_is_a_deletion_and_a_new_file(box):
+    await bash(box, "mv pkg/core.py pkg/moved.py; mv pkg/deep pkg/shallow")
+    found = by_path(await box.delta())
+    assert set(found) == {
+        "pkg/core.py",
+        "pkg/moved.py",
+        "pkg/deep/leaf.py",
+        "pkg/shallow/leaf.py",
+    }
+    assert found["pkg/core.py"].content is None and found["pkg/deep/leaf.py"].content is None
+    assert found["pkg/moved.py"].content == b"value = 1\n"
+
+
+async def test_directories_made_anew_and_kinds_swapped(box):
+    await bash(
+        box,
+        "rm -rf pkg && mkdir -p pkg && echo 'value = 3' > pkg/core.py;"
+        "rm run.sh; mkdir run.sh; echo x > run.sh/x",
+    )
+    assert await box.delta() == (
+        FileChange("pkg/core.py", b"value = 3\n"),
+        FileChange("pkg/deep/leaf.py", None),
+        FileChange("run.sh", None),
+        FileChange("run.sh/x", b"x\n"),
+    )
+
+
+async def test_everything_removed(box, tree):
+    await box.exec(["/bin/bash", "-c", "rm -rf /repo/* /repo/.git"], timeout=20)
+    assert [change.path for change in await box.delta()] == [
+        "pkg/core.py",
+        "pkg/deep/leaf.py",
+        "run.sh",
+    ]
+    assert (tree / "pkg/deep/leaf.py").exists() and (tree / ".git/HEAD").exists()
+
+
+async def test_specials_links_caches_and_strange_names_stay_out(box):
+    await bash(
+        box,
+        "mkfifo fifo; ln -s /etc/passwd out; ln -s pkg in; rm pkg/core.py; ln -s /etc/group "
+        "pkg/core.py; mkdir __pycache__ .git/hooks sub sub/.git; echo x > __pycache__/a.pyc;"
+        "echo x > b.pyc; echo x > .git/hooks/pre-commit; echo x > sub/.git/config;"
+        "printf x > $'bad\\xff'; truncate -s 1000M sparse; "
+        "python3 -c 'import socket; socket.socket(1).bind(\"sock\")' || true",
+    )
+    assert await box.delta() == (FileChange("pkg/core.py", None),)
+    assert box.left_out == 1  # the sparse file
+
+
+async def test_unreadable_and_deep(box):
+    await bash(
+        box,
+        "echo s > secret; chmod 000 secret; mkdir closed; echo c > closed/c; chmod 000 closed;"
+        "d=.; for i in $(seq 300); do d=$d/d; done; mkdir -p $d; echo deep > $d/deep",
+    )
+    found = by_path(await box.delta())
+    assert found["secret"].content == b"s\n" and found["closed/c"].content == b"c\n"
+    assert any(path.endswith("/d/deep") for path in found)
+
+
+async def test_more_files_than_fit_leave_the_new_ones_out(box):
+    await bash(box, "mkdir many; cd many; seq 6000 | xargs touch; echo 'v = 1' > ../run.sh")
+    found = await box.delta()
+    assert len(found) == 5000 and box.left_out == 1001
+    assert by_path(found)["run.sh"].content == b"v = 1\n"
