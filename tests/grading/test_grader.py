@@ -1,9 +1,255 @@
 """Grading in a real box: what passes, what does not, and what could not be told."""
 
+import asyncio
+from dataclasses import replace
+
+import pytest
+from calc_task import BUGGY, GOOD, TESTS, CountingEngine, FixedStore, new_task
+
+from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable, SourceError
+from tadpole.grading.grader import PytestGrader
 from tadpole.outcome import GradeStatus
+from tadpole.task import FileChange, Recipe
+
+GRADED, INVALID, TAMPERED = GradeStatus.GRADED, GradeStatus.INVALID, GradeStatus.TAMPERED
+NOISE = FileChange("notes.txt", b"thoughts")
 
 
-async def test_gold_is_resolved(grader, task):
+def everything(task):
+    return {*task.fail_to_pass, *task.pass_to_pass}
+
+
+async def test_gold_is_resolved_again_and_again(engine, store, task):
+    for _ in range(3):
+        grade = await PytestGrader(engine, store).grade(task, task.gold)
+        assert (grade.status, grade.resolved, grade.failing) == (GRADED, True, ())
+        assert grade.reason == "all 6 tests passed"
+    assert engine.starts == 3
+
+
+async def test_an_unfixed_bug_fails_exactly_fail_to_pass(grader, task):
+    grade = await grader.grade(task, [NOISE])
+    assert (grade.status, grade.resolved) == (GRADED, False)
+    assert grade.failing == task.fail_to_pass  # ids with spaces and classes, as pytest has them
+    assert "4 of 6 tests did not pass" in grade.reason
+    assert "\n" not in grade.reason
+
+
+async def test_empty_patch_is_graded_without_a_run(grader, engine, task):
+    grade = await grader.grade(task, [])
+    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "empty patch")
+    assert set(grade.failing) == everything(task)
+    assert engine.starts == 0
+
+
+async def test_only_dropped_files_are_an_empty_patch(grader, engine, task):
+    grade = await grader.grade(task, [FileChange("tests/test_new.py", b""), NOISE][:1])
+    assert (grade.resolved, grade.dropped) == (False, ("tests/test_new.py",))
+    assert grade.reason == "empty patch: no file is taken into grading (1 test file)"
+    assert engine.starts == 0
+
+
+async def test_legitimate_work_of_every_kind_is_resolved(grader, task):
+    delta = [
+        FileChange(
+            "calc/core.py",
+            b"from calc.deep.sums import add\r\n\r\nfrom calc.deep import double\r\n",
+        ),
+        FileChange("calc/deep/__init__.py", b"def double(a):\n    return a + a\n"),
+        FileChange("calc/deep/sums.py", b"def add(a, b):\n    return a + b\n", executable=True),
+        FileChange("data/blob.bin", bytes(range(256))),
+        FileChange("old.txt", None),
+        FileChange("new name \u00e9.txt", b"one\r\ntwo\r\n"),
+        FileChange("tests/test_mine.py", b"def test_mine(): assert False\n"),
+    ]
+    grade = await grader.grade(task, delta)
+    assert grade.resolved, grade
+    assert grade.dropped == ("tests/test_mine.py",)
+
+
+async def test_syntax_error_fails_every_expected_test(grader, task):
+    """T2: absence never passes."""
+    grade = await grader.grade(task, [FileChange("calc/core.py", b"def add(:\n")])
+    assert (grade.status, grade.resolved) == (GRADED, False)
+    assert set(grade.failing) == everything(task)
+    assert "did not run" in grade.reason
+
+
+async def test_end_of_the_process_at_import_did_not_run(grader, task):
+    """T3."""
+    grade = await grader.grade(task, [FileChange("calc/core.py", b"import os\nos._exit(0)\n")])
+    assert (grade.status, grade.resolved) == (GRADED, False)
+    assert set(grade.failing) == everything(task)
+    assert "exit status 0" in grade.reason
+
+
+async def test_agent_edits_of_test_files_are_replaced(grader, task):
+    """T10: agent's change, then the tests."""
+    weak = b"def test_add(): pass\ndef test_double(): pass\n"
+    delta = [FileChange("tests/test_core.py", weak), FileChange("tests/test_classic.py", None)]
+    grade = await grader.grade(task, [*delta, NOISE])
+    assert grade.failing == task.fail_to_pass
+    assert grade.dropped == ("tests/test_core.py", "tests/test_classic.py")
+    assert "1 hidden test, 1 test file" in grade.reason
+    assert (await grader.grade(task, [*delta, *task.gold])).resolved
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("import pytest; pytest.skip('no')", "skipped"),
+        ("import pytest; pytest.xfail('no')", "xfailed"),
+        ("raise RuntimeError", "failed"),
+        ("import unittest; raise unittest.SkipTest", "skipped"),
+    ],
+)
+async def test_only_a_pass_is_a_pass(grader, task, body, said):
+    source = GOOD + f"\n\ndef double(a):\n    {body}\n".encode()
+    grade = await grader.grade(task, [FileChange("calc/core.py", source)])
+    assert (grade.status, grade.resolved) == (GRADED, False)
+    assert set(grade.failing) == set(task.pass_to_pass)
+    assert f" {said}" in grade.reason
+
+
+async def test_a_hang_is_the_changes_fault_and_is_not_kept(engine, store):
+    task = new_task(test_seconds=3.0)
+    hang = GOOD + b"\n\ndef double(a):\n    while True: pass\n"
+    grader = PytestGrader(engine, store)
+    for runs in (1, 2):
+        grade = await grader.grade(task, [FileChange("calc/core.py", hang)])
+        assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+        assert set(task.pass_to_pass) & set(grade.failing)
+        assert engine.starts == runs
+
+
+async def test_configuration_of_pytest_comes_from_the_start_tree(grader, task):
+    evil = b"[tool.pytest.ini_options]\naddopts = '--collect-only -p calc.evil'\n"
+    grade = await grader.grade(task, [*task.gold, FileChange("pyproject.toml", evil)])
+    assert (grade.resolved, grade.dropped) == (True, ()), grade
+
+
+async def test_recipe_arguments_paths_and_root_conftest_are_used(engine, tmp_path):
+    test = b"from calc import core\ndef test_it(word): assert core.add(1, 1) == 2 == len(word)\n"
+    files = {
+        "src/calc/core.py": BUGGY,
+        "conftest.py": b"import pytest\n@pytest.fixture\ndef word(request):\n"
+        b"    return request.config.getoption('--word')\n"
+        b"def pytest_addoption(parser): parser.addoption('--word')\n",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    task = new_task(
+        recipe=Recipe(
+            import_paths=("src",),
+            packages=("calc",),
+            test_paths=("spec",),
+            pytest_args=("--word=ab", "-o", "python_files=check_*.py", "-x"),
+        ),
+        gold=(FileChange("src/calc/core.py", GOOD),),
+        hidden=(FileChange("spec/unit/check_it.py", test),),
+        fail_to_pass=("spec/unit/check_it.py::test_it",),
+        pass_to_pass=(),
+    )
+    grader = PytestGrader(engine, FixedStore(tmp_path))
+    assert (await grader.grade(task, task.gold)).resolved
+    assert not (await grader.grade(task, [NOISE])).resolved
+
+
+async def test_a_missing_id_never_passes(grader, task):
+    task = replace(task, pass_to_pass=(*task.pass_to_pass, "tests/test_core.py::test_gone"))
     grade = await grader.grade(task, task.gold)
-    print(grade)
-    assert (grade.status, grade.resolved, grade.failing) == (GradeStatus.GRADED, True, ())
+    assert (grade.status, grade.failing) == (GRADED, ("tests/test_core.py::test_gone",))
+    assert "missing" in grade.reason
+
+
+# --- infrastructure ------------------------------------------------------------------------------
+
+
+async def test_a_failed_start_is_tried_again(store, task):
+    engine = CountingEngine([SandboxStartError("busy"), SandboxDied("gone")])
+    assert (await PytestGrader(engine, store).grade(task, task.gold)).resolved
+    assert engine.starts == 3
+
+
+async def test_starts_that_keep_failing_are_invalid_and_not_kept(store, task):
+    engine = CountingEngine([SandboxStartError("no\nroom")] * 3)
+    grader = PytestGrader(engine, store)
+    grade = await grader.grade(task, task.gold)
+    assert (grade.status, grade.resolved) == (INVALID, False)
+    assert grade.reason.endswith("no room")
+    assert (await grader.grade(task, task.gold)).resolved
+
+
+async def test_no_isolation_stops_everything(store, task):
+    engine = CountingEngine([SandboxUnavailable("no user namespaces")])
+    with pytest.raises(SandboxUnavailable):
+        await PytestGrader(engine, store).grade(task, task.gold)
+
+
+async def test_an_environment_without_pytest_is_invalid(engine, store, task):
+    class Other(FixedStore):
+        def python(self, of, /):
+            return "/usr/bin/python3"
+
+    grade = await PytestGrader(engine, Other(store.tree)).grade(task, task.gold)
+    assert grade.status is INVALID
+    assert "test environment does not work" in grade.reason
+
+
+async def test_a_box_that_cannot_be_described_is_invalid(engine, store, task):
+    class Broken(FixedStore):
+        async def spec(self, task):
+            raise SourceError("boltons 1.0 is gone from the index")
+
+    grade = await PytestGrader(engine, Broken(store.tree)).grade(task, task.gold)
+    assert (grade.status, engine.starts) == (INVALID, 0)
+    assert "gone from the index" in grade.reason
+
+
+# --- the cache -----------------------------------------------------------------------------------
+
+
+async def test_the_same_change_is_graded_once(grader, engine, task):
+    first = await grader.grade(task, task.gold)
+    with_test = [*task.gold, FileChange("tests/test_mine.py", b"")]
+    second = await grader.grade(task, with_test)  # the same accepted change
+    assert engine.starts == 1
+    assert (first.resolved, second.resolved) == (True, True)
+    assert (first.dropped, second.dropped) == ((), ("tests/test_mine.py",))
+    await grader.grade(replace(task, name="calc-0002"), task.gold)
+    assert engine.starts == 2
+
+
+async def test_concurrent_equal_requests_share_one_run(grader, engine, task):
+    grades = await asyncio.gather(*(grader.grade(task, task.gold) for _ in range(5)))
+    assert engine.starts == 1
+    assert all(grade.resolved for grade in grades)
+
+
+async def test_a_cancelled_request_does_not_harm_the_others(grader, engine, task):
+    first = asyncio.create_task(grader.grade(task, task.gold))
+    second = asyncio.create_task(grader.grade(task, task.gold))
+    await asyncio.sleep(0.1)
+    first.cancel()
+    assert (await second).resolved
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_grades_survive_on_disk(store, task, tmp_path):
+    first, second = CountingEngine(), CountingEngine()
+    grade = await PytestGrader(first, store, cache_dir=tmp_path).grade(task, task.gold)
+    assert await PytestGrader(second, store, cache_dir=tmp_path).grade(task, task.gold) == grade
+    assert (first.starts, second.starts) == (1, 0)
+    for file in tmp_path.rglob("*.json"):
+        file.write_text("{torn")
+    assert (await PytestGrader(second, store, cache_dir=tmp_path).grade(task, task.gold)).resolved
+    assert second.starts == 1
+
+
+async def test_nothing_is_written_to_the_start_tree(grader, tree, task):
+    before = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
+    await grader.grade(task, task.gold)
+    assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
+    assert TESTS not in [path.read_bytes() for path in tree.rglob("*") if path.is_file()]

@@ -18,6 +18,7 @@ the observers (it runs in the same process, so it can). Nothing inside one proce
 
 from __future__ import annotations
 
+import base64
 import builtins
 import functools
 import hashlib
@@ -27,7 +28,6 @@ import inspect
 import json
 import operator
 import os
-import pathlib
 import random
 import sys
 import types
@@ -36,7 +36,6 @@ import unittest.case  # noqa: F401 - loaded so that it can be watched
 
 import _pytest.assertion.rewrite
 import _pytest.config
-import _pytest.config.findpaths
 import pytest
 
 if typing.TYPE_CHECKING:
@@ -75,6 +74,7 @@ def open_watch() -> Callable[[], object]:
     """A function that names a watched function that is no longer what it was, or ""."""
     modules = [sys.modules[name] for name in WATCHED if name in sys.modules]
     spaces: list[tuple[str, typing.Any]] = [(module.__name__, vars(module)) for module in modules]
+    spaces.append((__name__, globals()))
     for name, space in list(spaces):
         spaces += [
             (cls.__qualname__, vars(cls))
@@ -139,10 +139,14 @@ class Seen:
 class Observer:
     """The pytest plugin that selects, mixes in, observes and reports."""
 
-    def __init__(self, job: dict[str, typing.Any], send: Callable[..., str]) -> None:
+    def __init__(
+        self, job: dict[str, typing.Any], send: Callable[..., str], loaded: set[str]
+    ) -> None:
         self.expected = {node: number for number, node in enumerate(job["ids"])}
         self.must_fail = list(job["must_fail"])
+        self.later: dict[str, str | None] = job["later"]  # the agent's pyproject.toml files
         self.send = send
+        self.loaded = loaded
         self.changed: Callable[[], object] = str  # until the watch is open: nothing has changed
         self.random = random.Random(job["seed"])
         self.seen = Seen()
@@ -154,12 +158,21 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self) -> Iterator[None]:
-        """Plugins of the environment are loaded, and may have patched pytest; watch from here."""
-        self.changed = open_watch()
+        """Configuration is read, plugins of the environment are loaded; repository code is not."""
+        for path, text in self.later.items():
+            if text is None:
+                os.unlink(path)
+            else:
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+                with open(path, "wb") as stream:
+                    stream.write(base64.b64decode(text))
+        self.changed = open_watch()  # not before: plugins may have patched pytest
         yield
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Iterator[None]:
         """Keep the expected ids, once each, and mix in the tests that must fail."""
         yield
         kept: dict[str, pytest.Item] = {}
@@ -170,6 +183,9 @@ class Observer:
             self.numbers[item] = ("test", self.expected[node])
             if isinstance(item, pytest.Function):
                 self.pinned[item] = parts_of(item.function)
+                file = node.split("::", 1)[0]
+                if file not in self.loaded and config.getoption("assertmode") == "rewrite":
+                    self.tell_change(f"import of {file}")
         mixed = list(kept.values())
         if mixed:
             for number, name in enumerate(self.must_fail):
@@ -256,10 +272,10 @@ class Observer:
         if before in (None, "passed", "rerun"):
             self.seen.reported[report.when] = status
 
-    def tell_change(self) -> None:
-        """Say once that a watched function was replaced."""
-        what = "" if self.told else self.changed()
-        if what:
+    def tell_change(self, what: object = "") -> None:
+        """Say once that something was replaced."""
+        what = what or self.changed()
+        if what and not self.told:
             self.told = True
             self.send("changed", what)
 
@@ -297,8 +313,12 @@ class Pinned:
         return self.content
 
 
-def pin_tests(root: str, ids: list[str]) -> None:
-    """Make pytest run the test files and their conftest files from the bytes they have now."""
+def pin_tests(root: str, ids: list[str]) -> set[str]:
+    """Make pytest run the test files and their conftest files from the bytes they have now.
+
+    The set that is returned fills with the files that were loaded so.
+    """
+    loaded: set[str] = set()
     files = {node.split("::", 1)[0] for node in ids}
     for file in list(files):
         parts = file.split("/")[:-1]
@@ -314,31 +334,13 @@ def pin_tests(root: str, ids: list[str]) -> None:
 
     def from_bytes(path: typing.Any, config: typing.Any) -> typing.Any:
         content = contents.get(str(path))
+        if content is not None:
+            loaded.add(os.path.relpath(str(path), root))
         return rewrite(path if content is None else Pinned(str(path), content), config)
 
     rewriting._rewrite_test = from_bytes
     rewriting._read_pyc = lambda *args, **options: None
-
-
-def pin_configuration(root: str, directory: str, configs: dict[str, str | None]) -> None:
-    """Make pytest read the configuration files of the start tree, not those of the agent."""
-    replaced = {}
-    for number, (name, text) in enumerate(configs.items()):
-        copy = pathlib.Path(directory) / str(number) / "pyproject.toml"
-        copy.parent.mkdir(parents=True)
-        if text is not None:
-            copy.write_text(text, encoding="utf-8")
-        replaced[os.path.join(root, name)] = copy
-    findpaths: typing.Any = _pytest.config.findpaths
-    load = findpaths.load_config_dict_from_file
-
-    def from_start(path: typing.Any) -> typing.Any:
-        copy = replaced.get(str(path))
-        if copy is None:
-            return load(path)
-        return load(copy) if copy.exists() else None
-
-    findpaths.load_config_dict_from_file = from_start
+    return loaded
 
 
 def main() -> None:
@@ -354,12 +356,10 @@ def main() -> None:
     os.mkdir(job["directory"], 0o700)
     send = open_channel(os.path.join(job["directory"], "report"), bytes.fromhex(job.pop("key")))
     status, leave = job.pop("status"), os._exit
-    if job["configs"]:
-        pin_configuration(root, job["directory"], job["configs"])
-    pin_tests(root, job["ids"])
+    loaded = pin_tests(root, job["ids"])
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])
-    observer = Observer(job, send)
+    observer = Observer(job, send, loaded)
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from tadpole.errors import GraderError, SandboxUnavailable, TadpoleError
@@ -133,13 +133,16 @@ class PytestGrader:
     async def _proven(
         self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]
     ) -> Verdict:
-        job = _job(task, spec, accepted)
+        now, later = list[FileChange](), list[FileChange]()
+        for change in accepted:
+            (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
+        job = _job(task, spec, later)
         env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
         box = await self._engine.start(
             dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"})
         )
         try:
-            await box.write(accepted)
+            await box.write(now)
             await box.write(task.hidden)  # after the agent's files, so that these hold
             argv = command(self._store.python(task), spec.workdir)
             result = await box.exec(argv, timeout=task.test_seconds, stdin=job.text())
@@ -148,25 +151,20 @@ class PytestGrader:
             await box.close()
 
 
-def _job(task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]) -> Job:
+def _job(task: Task, spec: SandboxSpec, later: Sequence[FileChange]) -> Job:
     ids = tuple(dict.fromkeys((*task.fail_to_pass, *task.pass_to_pass)))
     if not ids:
         raise GraderError(f"task {task.name} has no tests: validate it again")
     search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
     roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
-    configs = [change.path for change in accepted if Path(change.path).name == "pyproject.toml"]
     return Job(
         ids=ids,
         args=(*task.recipe.pytest_args, f"--rootdir={spec.workdir}", *_OPTIONS),
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
-        configs={path: _text(spec.tree / path) for path in configs},
+        later=later,
         must_fail=must_fail_names(ids),
     )
-
-
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
 
 async def _content(box: Sandbox, path: str) -> bytes | None:

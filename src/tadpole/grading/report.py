@@ -8,6 +8,7 @@ line that says that the environment works, which was written before any code und
 Does not guard against: a process that holds the key and lies with it.
 """
 
+import base64
 import hashlib
 import hmac
 import json
@@ -19,13 +20,15 @@ from pathlib import Path
 from tadpole.errors import GraderError
 from tadpole.outcome import GradeStatus, TestStatus
 from tadpole.protocols import ExecReason, ExecResult
+from tadpole.task import FileChange
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8")
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = (
     "import sys; source, root = sys.argv.pop(), sys.argv.pop(); "
     "sys.path[:] = [p for p in sys.path if p and not (p + '/').startswith(root + '/')]; "
-    "exec(compile(source, 'grading', 'exec'))"
+    # Not in __main__, which the tested code can import.
+    "exec(compile(source, 'grading', 'exec'), {'__name__': 'grading'})"
 )
 
 
@@ -51,7 +54,8 @@ class Job:
     args: tuple[str, ...]  # pytest options
     paths: tuple[str, ...]  # put on sys.path, in this order
     env: Mapping[str, str]
-    configs: Mapping[str, str | None]  # pyproject.toml files as they were before the agent
+    # Files of the change that pytest would read its configuration from: written once it has.
+    later: Sequence[FileChange] = ()
     directory: str = field(default_factory=lambda: f"/tmp/grading-{secrets.token_hex(8)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     # Above what Python and pytest use, below what shells and signals use.
@@ -65,7 +69,7 @@ class Job:
             "args": self.args,
             "paths": self.paths,
             "env": dict(self.env),
-            "configs": dict(self.configs),
+            "later": {file.path: _encoded(file.content) for file in self.later},
             "directory": self.directory,
             "key": self.key.hex(),
             "status": self.status,
@@ -78,6 +82,10 @@ class Job:
     def report(self) -> str:
         """Path of the report inside the box."""
         return f"{self.directory}/report"
+
+
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
 
 
 def must_fail_names(ids: Sequence[str], count: int = 2) -> tuple[str, ...]:
@@ -175,7 +183,8 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
         if kind == "canary":
             facts.must_fail[int(number)] = status
             if status not in (TestStatus.FAILED.value, TestStatus.ERROR.value):
-                facts.tampered = f"a test that must fail was reported as {status}"
+                told = TestStatus.PASSED.value if status == _CONTRADICTION else status
+                facts.tampered = f"a test that must fail was reported as {told}"
             return
         node = job.ids[int(number)]
         if status == _CONTRADICTION:
