@@ -182,6 +182,7 @@ class Dialogue:
                 "the model's chat template treats earlier turns differently as the dialogue "
                 "grows; give the model a template that only appends"
             )
+        _ = self.turn_end
 
     # --- tokenizing ---------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class _Episode:
         try:
             async with asyncio.timeout(self._seconds_left()) as clock:
                 sampled = await self.policy.sample(
-                    self.record.ids,
+                    tuple(self.record.ids),
                     replace(self.sampling, max_tokens=most),
                     episode=self.episode,
                     seed=int.from_bytes(digest[:4], "big"),

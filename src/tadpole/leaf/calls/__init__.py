@@ -21,6 +21,11 @@ class CallFormat(StrEnum):
     QWEN_XML = "qwen_xml"  # <function=NAME><parameter=KEY>: Qwen3.5, Qwen3-Coder
 
 
+def format_of(chat_template: str) -> CallFormat:
+    """The format that a model's chat template teaches; Hermes where it teaches none."""
+    return CallFormat.QWEN_XML if "<function=" in chat_template else CallFormat.HERMES
+
+
 def render(call: ToolCall, form: CallFormat) -> str:
     """A well-formed call in ``form``; :func:`parse` reads the same call back."""
     body = hermes.render(call) if form is CallFormat.HERMES else qwen_xml.render(call)

@@ -1,0 +1,202 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tadpole.leaf import reasoning
+from tadpole.leaf.calls import CallFormat, format_of, parse, render
+from tadpole.trace import ToolCall
+
+HERMES, XML = CallFormat.HERMES, CallFormat.QWEN_XML
+READ = '{"name": "Read", "arguments": {"file_path": "a.py"}}'
+READ_XML = "<function=Read>\n<parameter=file_path>\na.py\n</parameter>\n</function>"
+SOUND = ToolCall(name="Read", arguments={"file_path": "a.py"})
+REPAIRED = SOUND.model_copy(update={"repaired": True})
+
+
+def tagged(*bodies):
+    return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "calls"),
+    [
+        (HERMES, tagged(READ), [SOUND]),
+        (HERMES, "I look at it.\n" + tagged(READ, READ) + "\nnow", [SOUND, SOUND]),
+        (HERMES, f"<tool_call>{READ}</tool_call>", [SOUND]),
+        (HERMES, "Done: {x: 1}, no call.", []),
+        (HERMES, 'The config is {"name": "tadpole", "version": 1} now.', []),
+        (HERMES, f"<tool_call>\n{READ}", [REPAIRED]),
+        (HERMES, f"<tool_call>\n{READ}\n<tool_call>\n{READ}", [REPAIRED, REPAIRED]),
+        (HERMES, READ, [REPAIRED]),
+        (HERMES, f"Sure:\n```json\n{READ}\n```\n", [REPAIRED]),
+        (HERMES, f"{READ}\n{READ}", [REPAIRED, REPAIRED]),
+        (HERMES, f"<tool_call>\n```json\n{READ}\n```\n</tool_call>", [REPAIRED]),
+        (HERMES, f"<tool_call>{READ}}}</tool_call>", [REPAIRED]),
+        (HERMES, tagged(READ.replace("arguments", "parameters")), [REPAIRED]),
+        (
+            HERMES,
+            tagged(json.dumps({"name": "Read", "arguments": '{"file_path": "a.py"}'})),
+            [REPAIRED],
+        ),
+        (HERMES, tagged(READ_XML), [REPAIRED]),
+        (XML, tagged(READ_XML), [SOUND]),
+        (XML, tagged(READ_XML, READ_XML), [SOUND, SOUND]),
+        (XML, READ_XML, [REPAIRED]),
+        (XML, tagged(READ), [REPAIRED]),
+        (XML, tagged(READ_XML.replace("</parameter>\n", "")), [REPAIRED]),  # C2
+        (XML, tagged(READ_XML.replace("\n</function>", "")), [REPAIRED]),
+        (XML, f"<tool_call>\n{READ_XML}", [REPAIRED]),
+        (XML, "<function=Read><parameter=file_path>a.py</parameter></function>", [REPAIRED]),
+    ],
+)
+def test_calls_that_run(form, text, calls):
+    assert list(parse(text, form)) == calls
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "name", "words"),
+    [
+        (HERMES, tagged('{"name": "Read", "arguments": {"file_path": }}'), "Read", "column 45"),
+        (HERMES, tagged("{'name': 'Read'}"), "", "column 2"),
+        (HERMES, tagged('{"name": "Read",\n "arguments": {,}}'), "Read", "line 2 column 16"),
+        (HERMES, tagged("Read a.py"), "", "column 1"),
+        (HERMES, tagged(""), "", "empty"),
+        (HERMES, tagged('{"name": "Read"}'), "Read", '"arguments" must be a JSON object'),
+        (HERMES, tagged('{"name": "Read", "arguments": [1]}'), "Read", "must be a JSON object"),
+        (HERMES, tagged('{"tool": "Read"}'), "", 'with "name" and "arguments"'),
+        (HERMES, tagged("[" * 100_000), "", "nested too deeply"),
+        (HERMES, tagged(READ + " and more"), "Read", "unexpected text"),
+        (HERMES, '{"name": "Read", "arguments": {"file', "Read", "column 32"),
+        (HERMES, '```json\n{"name": "Re', "", "column 10"),
+        (XML, tagged("<function=Read\n"), "", "not closed"),
+        (XML, tagged("<function=Read>\n</fun"), "Read", "expected <parameter=KEY>"),
+        (XML, tagged("<function=Read>\nfile_path: a\n</function>"), "Read", "found 'file_path"),
+        (XML, tagged(READ_XML.replace("</function>", "") + READ_XML[15:]), "Read", "given twice"),
+    ],
+)
+def test_calls_that_cannot_be_read_say_why(form, text, name, words):
+    (call,) = parse(text, form)
+    assert call.name == name and call.error and words in call.error and not call.repaired
+
+
+def test_c1_the_sound_call_runs_and_the_broken_one_gets_its_error():
+    broken = (
+        "<tool_call>\n<function=Edit>\n<parameter=file_path>\na.py\n</parameter>\n<parameter=old"
+    )
+    first, second = parse(tagged(READ_XML) + "\n" + broken, XML)
+    assert first == SOUND
+    assert second.name == "Edit" and "<parameter=old" in second.error
+    first, second = parse(tagged(READ) + '\n<tool_call>\n{"name": "Edit", "argu', HERMES)
+    assert first == SOUND and second.name == "Edit" and "column" in second.error
+    first, second = parse(tagged('{"name": "Edit", }', READ), HERMES)
+    assert first.error and second == SOUND
+    open_parameter = READ_XML.split("\n</parameter>")[0]
+    first, second = parse(tagged(open_parameter, READ_XML), XML)
+    assert "file_path is not closed" in first.error and second == SOUND
+
+
+def test_line_breaks_inside_json_strings_are_taken_as_meant():
+    text = tagged('{"name": "Write", "arguments": {"file_path": "a", "content": "x\ny"}}')
+    (call,) = parse(text, HERMES)
+    assert call.arguments["content"] == "x\ny" and call.repaired and call.error is None
+
+
+def test_values_may_quote_the_tags():
+    content = "</tool_call> <tool_call> ```json {"
+    call = ToolCall(name="Write", arguments={"file_path": "a", "content": content})
+    assert parse(render(call, HERMES), HERMES) == (call,)
+    content = "see </parameter> and </function> here\n\n"
+    call = ToolCall(name="Write", arguments={"file_path": "a", "content": content})
+    assert parse(render(call, XML), XML) == (call,)
+
+
+WORDS = st.text(st.sampled_from("ab \n\"\\{}[]<>/=éß'`"), max_size=20)
+ARGUMENTS = st.dictionaries(st.sampled_from(["file_path", "content", "x"]), WORDS, min_size=1)
+NOISE = st.text(st.sampled_from("abc .,:\n*#é"), max_size=30)
+
+
+def readable(form, arguments):
+    """Whether the format can carry the values at all: XML has no escapes."""
+    tags = ("<tool_call>", "<function=", "<parameter=", "</")
+    return form is HERMES or not any(tag in value for value in arguments.values() for tag in tags)
+
+
+@settings(deadline=None)
+@given(
+    form=st.sampled_from(CallFormat),
+    several=st.lists(ARGUMENTS, min_size=1, max_size=3),
+    noise=st.tuples(NOISE, NOISE),
+)
+def test_calls_come_back_whatever_stands_around_them(form, several, noise):
+    wanted = [
+        ToolCall(name="Write", arguments=arguments)
+        for arguments in several
+        if readable(form, arguments)
+    ]
+    text = noise[0] + "\n".join(render(call, form) for call in wanted) + "\n" + noise[1]
+    assert list(parse(text, form)) == wanted
+
+
+@settings(deadline=None, max_examples=60)
+@given(form=st.sampled_from(CallFormat), arguments=ARGUMENTS, bare=st.booleans())
+def test_every_cut_gives_the_same_call_or_says_what_is_missing(form, arguments, bare):
+    if not readable(form, arguments):
+        return
+    call = ToolCall(name="Write", arguments=arguments)
+    text = render(call, form)
+    if bare:
+        text = text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+    begun = 2 if bare and form is HERMES else len("<function=" if bare else "<tool_call>")
+    for cut in range(len(text)):
+        found = parse(text[:cut], form)
+        assert len(found) <= 1
+        for one in found:
+            if one.error is None:
+                assert one.arguments.items() <= call.arguments.items() and one.repaired
+                assert form is XML or one.arguments == call.arguments
+            else:
+                assert one.error
+        if not (bare and form is HERMES):
+            assert bool(found) == (cut >= begun)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    form=st.sampled_from(CallFormat),
+    pieces=st.lists(
+        st.sampled_from(
+            ["<tool_call>", "</tool_call>", "<function=Read>", "<function=", "</function>", "\n",
+             "<parameter=a>", "<parameter=", "</parameter>", READ, READ[:20], READ[20:], "x", "}",
+             "```json\n", "```", '{"name": ', "<think>", "</think>"]
+        ),
+        max_size=14,
+    ),
+)  # fmt: skip
+def test_nothing_that_a_policy_writes_raises(form, pieces):
+    text = "".join(pieces)
+    rest = reasoning.split(text)[1]
+    for call in (*parse(text, form), *parse(rest, form)):
+        assert call.error is None or not call.repaired
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "expected"),
+    [
+        ("<think>\nhm\n</think>\n\nhello", False, ("hm", "\n\nhello")),
+        ("hm\n</think>\nhello", True, ("hm", "\nhello")),
+        ("hm\n</think>\nhello", False, ("hm", "\nhello")),
+        ("<think>\nnever ends", False, ("never ends", "")),
+        ("never ends", True, ("never ends", "")),
+        ("no thought", False, ("", "no thought")),
+        ("<tool_call>x</think></tool_call>", False, ("", "<tool_call>x</think></tool_call>")),
+    ],
+)
+def test_reasoning_is_kept_apart(text, opened, expected):
+    assert reasoning.split(text, opened=opened) == expected
+
+
+def test_the_format_is_the_one_that_the_template_teaches():
+    assert format_of("... <function=example_function_name> ...") is XML
+    assert format_of("... <tool_call> ...") is HERMES

@@ -1,0 +1,52 @@
+import pytest
+
+from tadpole.leaf.guard import LoopGuard, Verdict
+from tadpole.trace import Observation, ToolCall
+
+FINE, WARN, STOP = Verdict.FINE, Verdict.WARN, Verdict.STOP
+
+
+def call(name="Read", **arguments):
+    return ToolCall(name=name, arguments=arguments)
+
+
+def broken(error):
+    return ToolCall(name="", error=error)
+
+
+A, B = (call(file_path="a"), "1. x"), (call("Bash", command="pytest"), "1 failed in 0.10s")
+
+
+@pytest.mark.parametrize(
+    ("steps", "verdicts"),
+    [
+        pytest.param([A] * 4, [FINE, FINE, WARN, STOP], id="same call, same result"),
+        pytest.param([(call(), "TypeError")] * 3, [FINE, FINE, WARN], id="empty arguments"),
+        pytest.param(
+            [(broken(f"column {k}"), f"column {k}") for k in range(4)],
+            [FINE, FINE, WARN, STOP],
+            id="malformed, each in another way",
+        ),
+        pytest.param([A, B, A, B, A], [FINE, FINE, FINE, WARN, STOP], id="A-B-A-B"),
+        pytest.param(
+            [(B[0], f"1 failed in {k}.5{k}s") for k in range(3)],
+            [FINE, FINE, WARN],
+            id="test times",
+        ),
+        pytest.param(
+            [(call("Bash", command="status"), f"{k}0%") for k in range(9)], [FINE] * 9, id="polling"
+        ),
+        pytest.param(
+            [step for k in range(4) for step in ((call("Edit", new_string=str(k)), "ok"), B)],
+            [FINE] * 8,
+            id="edit and test",
+        ),
+        pytest.param([A, A, B, A, A], [FINE] * 5, id="twice is allowed"),
+        pytest.param(
+            [A, A, A, B, A, B], [FINE, FINE, WARN, FINE, FINE, STOP], id="warned once only"
+        ),
+    ],
+)
+def test_verdicts(steps, verdicts):
+    guard = LoopGuard()
+    assert [guard.see(one, Observation(text=text)) for one, text in steps] == verdicts
