@@ -20,11 +20,11 @@ def everything(task):
 
 
 async def test_gold_is_resolved_again_and_again(engine, store, task):
-    for _ in range(3):
+    for _ in range(2):
         grade = await PytestGrader(engine, store).grade(task, task.gold)
         assert (grade.status, grade.resolved, grade.failing) == (GRADED, True, ())
         assert grade.reason == "all 6 tests passed"
-    assert engine.starts == 3
+    assert engine.starts == 2
 
 
 async def test_an_unfixed_bug_fails_exactly_fail_to_pass(grader, task):
@@ -111,15 +111,15 @@ async def test_only_a_pass_is_a_pass(grader, task, body, said):
     assert f" {said}" in grade.reason
 
 
-async def test_a_hang_is_the_changes_fault_and_is_not_kept(engine, store):
+async def test_a_hang_is_the_changes_fault_and_is_not_kept(engine, store, tmp_path):
+    """A24."""
     task = new_task(test_seconds=3.0)
     hang = GOOD + b"\n\ndef double(a):\n    while True: pass\n"
-    grader = PytestGrader(engine, store)
-    for runs in (1, 2):
-        grade = await grader.grade(task, [FileChange("calc/core.py", hang)])
-        assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
-        assert set(task.pass_to_pass) & set(grade.failing)
-        assert engine.starts == runs
+    grader = PytestGrader(engine, store, cache_dir=tmp_path)
+    grade = await grader.grade(task, [FileChange("calc/core.py", hang)])
+    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+    assert set(task.pass_to_pass) & set(grade.failing)
+    assert list(tmp_path.iterdir()) == []  # a busy machine could have been the reason
 
 
 async def test_configuration_of_pytest_comes_from_the_start_tree(grader, task):
