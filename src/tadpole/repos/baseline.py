@@ -34,14 +34,19 @@ class _Run:
 _RUNS = (_Run(0), _Run(2, cover=True), _Run(1, reverse=True))
 
 
-async def measure(engine: SandboxEngine, spec: SandboxSpec, recipe: Recipe, name: str) -> bytes:
-    """Run the suite three times, two at a time; the JSON that Baseline reads.
+async def measure(
+    engine: SandboxEngine,
+    spec: SandboxSpec,
+    recipe: Recipe,
+    name: str,
+    slots: asyncio.Semaphore,
+) -> bytes:
+    """Run the suite three times, each in one of ``slots``; the JSON that Baseline reads.
 
     Raises SourceError where it cannot be a baseline: not importable from the checkout, no
     tests, too many that do not pass, too slow.
     """
     await _check_imports(engine, spec, recipe, name)
-    slots = asyncio.Semaphore(2)
 
     async def one(run: _Run) -> TestReport:
         async with slots:
@@ -53,9 +58,9 @@ async def measure(engine: SandboxEngine, spec: SandboxSpec, recipe: Recipe, name
         _refuse(report, name)
     passed = frozenset.intersection(*(report.passed for report in reports))
     stable = [node_id for node_id in plain.statuses if node_id in passed]
-    ran = [i for i, s in plain.statuses.items() if s is not TestStatus.SKIPPED]
-    if len(stable) < ENOUGH * len(ran) or not stable:
-        raise SourceError(_red(name, reports, ran, passed))
+    red = [node_id for node_id in plain.statuses if _red(node_id, reports)]
+    if not stable or len(stable) < ENOUGH * (len(stable) + len(red)):
+        raise SourceError(_too_red(name, reports, red, len(plain.statuses)))
     covered = next(report.coverage for report in reports if report.coverage)
     data: dict[str, Any] = {
         "stable": stable,
@@ -154,14 +159,20 @@ def _refuse(report: TestReport, name: str) -> None:
     )
 
 
-def _red(name: str, reports: list[TestReport], ran: list[str], passed: frozenset[str]) -> str:
-    failed = [node_id for node_id in ran if node_id not in passed]
-    first = failed[0]
-    told = next((r.failures[first].message for r in reports if first in r.failures), "")
+def _red(node_id: str, reports: list[TestReport]) -> bool:
+    """Whether it failed in some run; skipped and expected failures say nothing."""
+    statuses = {report.statuses.get(node_id, TestStatus.MISSING) for report in reports}
+    return bool(statuses & {TestStatus.FAILED, TestStatus.ERROR, TestStatus.MISSING})
+
+
+def _too_red(name: str, reports: list[TestReport], red: list[str], count: int) -> str:
+    if not red:
+        return f"all {count} tests of {name} are skipped here: choose another repository"
+    told = next((r.failures[red[0]].message for r in reports if red[0] in r.failures), "")
     reason = f" ({told.strip().splitlines()[0]})" if told.strip() else ""
     return (
-        f"{len(failed)} of {len(ran)} tests of {name} fail before any change, first {first}"
-        f"{reason}: make them pass, or choose others with [tool.tadpole] test_paths"
+        f"{len(red)} of {count} tests of {name} fail before any change, first {red[0]}{reason}: "
+        "make them pass, or choose others with [tool.tadpole] test_paths in its pyproject.toml"
     )
 
 

@@ -69,10 +69,10 @@ class Pip:
             "PIP_NO_INPUT": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_REQUIRE_VIRTUALENV": "0",
-            # A checkout without its history cannot tell its version.
-            "SETUPTOOLS_SCM_PRETEND_VERSION": "0.0.0",
-            "PBR_VERSION": "0.0.0",
         }
+        if any(os.path.isdir(argument) for argument in arguments):
+            # A checkout without its history cannot tell its version.
+            env |= {"SETUPTOOLS_SCM_PRETEND_VERSION": "0.0.0", "PBR_VERSION": "0.0.0"}
         scratch = work / "tmp"
         scratch.mkdir(exist_ok=True)
         target = [] if python is None else ["--python", str(python)]

@@ -1,5 +1,6 @@
 """The content-addressed cache of sources, snapshots, runtimes and task trees."""
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -17,6 +18,8 @@ from tadpole.repos.snapshot import Baseline, Snapshot
 from tadpole.repos.source import Wanted
 from tadpole.task import Recipe, Source, Task
 
+SUITES_AT_ONCE = 2  # whole test suites, over all snapshots being built
+
 
 class Store:
     """Builds each thing once, beside its place, under a lock; processes may share the cache.
@@ -28,6 +31,7 @@ class Store:
         self.cache = cache.expanduser().absolute()
         self.engine = engine
         self._pip = pip
+        self._slots = asyncio.Semaphore(SUITES_AT_ONCE)
         self._sources = Shelf(self.cache / "sources")
         self._snapshots = Shelf(self.cache / "snapshots")
         self._trees = Shelf(self.cache / "trees")
@@ -53,7 +57,7 @@ class Store:
             async def measure(place: Path) -> None:
                 name = f"{found.location} {found.version[:12]}"
                 spec = self._spec(tree, built.venv, built.recipe)
-                data = await baseline.measure(self.engine, spec, built.recipe, name)
+                data = await baseline.measure(self.engine, spec, built.recipe, name, self._slots)
                 baseline.write(place, data)
                 about = {"source": asdict(found), "recipe": asdict(built.recipe)}
                 (place / "snapshot.json").write_text(json.dumps(about, indent=1))

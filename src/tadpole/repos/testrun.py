@@ -13,6 +13,12 @@ from tadpole.task import Recipe
 
 REPORTER = "/opt/testrun/reporter.py"  # in the box
 TAIL = 4000  # characters of output kept in a report
+_QUIET = {
+    "pytest-cov": "--no-cov",
+    "pytest-xdist": "-n0",
+    "pytest-randomly": "-pno:randomly",
+    "hypothesis": "--hypothesis-seed=0",
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ async def run_tests(
     request = {
         "ids": None if ids is None else list(ids),
         "paths": list(files),
-        "options": [*recipe.pytest_args, *_options(workdir, maxfail, details)],
+        "options": [*recipe.pytest_args, *_options(recipe, workdir, maxfail, details)],
         "reverse": reverse,
         "limit": test_seconds if isinstance(test_seconds, int | float) else None,
         "limits": dict(limits),
@@ -115,8 +121,8 @@ def _file(node_id: str) -> str:
     return node_id.split("::", 1)[0]
 
 
-def _options(workdir: str, maxfail: int, details: bool) -> list[str]:
-    return [
+def _options(recipe: Recipe, workdir: str, maxfail: int, details: bool) -> list[str]:
+    options = [
         f"--rootdir={workdir}",  # node ids are relative to it, whatever is selected
         "--continue-on-collection-errors",
         f"--maxfail={maxfail}",
@@ -125,6 +131,10 @@ def _options(workdir: str, maxfail: int, details: bool) -> list[str]:
         "-p",
         "no:cacheprovider",
     ]
+    plugins = {name.partition("==")[0] for name in recipe.requirements}
+    # What would come between the tests and the reporter, where the suite asks for it.
+    options += [option for name, option in _QUIET.items() if name in plugins]
+    return options
 
 
 def _report(written: bytes, result: ExecResult, ids: Sequence[str] | None) -> TestReport:
