@@ -144,6 +144,8 @@ def test_e11_text_from_before_the_first_edit(box):
     text = box.refused("Edit", file_path="f.py", old_string="a = 1\nb", new_string="x")
     assert "changed since you read it" in text
     box.put("f.py", "other\n")  # by a command, say
+    text = box.refused("Edit", file_path="f.py", old_string="a = 3", new_string="x")
+    assert "changed since you read it" in text
     text = box.refused("Edit", file_path="f.py", old_string="a = 1", new_string="x")
     assert "changed since you read it" in text
 

@@ -41,6 +41,8 @@ def test_g4_link_loops_end(box):
         ("*.{py,txt}", ["a.py", "n.txt"]),
         ("**/[bc].py", ["s/b.py", "s/t/c.py"]),
         ("s", []),
+        ("**/**/**/c.py", ["s/t/c.py"]),
+        ("**/***.txt", ["n.txt"]),
         ("*.c", []),
     ],
 )
@@ -55,6 +57,12 @@ def test_glob_from_a_directory_and_with_an_absolute_pattern(box):
     assert box.ok("Glob", pattern="**/*.py", path="s") == "s/t/c.py"
     assert box.ok("Glob", pattern=f"{box.root}/s/**/*.py") == "s/t/c.py"
     assert "not a directory" in box.refused("Glob", pattern="*", path="nope")
+
+
+def test_glob_refuses_a_pattern_that_is_none(box):
+    box.put("a", "")
+    text = box.refused("Glob", pattern="[z-a]")
+    assert text.startswith("ValueError: the pattern cannot be read")
 
 
 def test_glob_says_how_many_more(box):

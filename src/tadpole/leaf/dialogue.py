@@ -26,7 +26,7 @@ from tadpole.trace import Observation, ToolCall
 
 _MARK = "qzmarkqzq"  # stands for a text while the template is rendered
 _REPLY = "<think>\nqzthoughtqz\n</think>\n\nqzreplyqz"
-_CLOSING = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>")
+_CLOSING = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<end_of_turn>")
 
 Message = dict[str, Any]
 

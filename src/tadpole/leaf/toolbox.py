@@ -258,7 +258,8 @@ def _edit(
         pieces += [text[done:start], _with_endings(new_string, text, start, stop)]
         done = stop
     result = "".join(pieces) + text[done:]
-    _remember(real, text)
+    for version in (text, result):
+        _remember(real, version)
     bom = BOM if data.startswith(BOM) else b""
     _store(real, bom + result.encode("utf-8", "surrogateescape"))
     plural = "" if len(found) == 1 else "s"
@@ -380,7 +381,10 @@ def _glob(workdir: str, pattern: str, path: str = ".") -> str:
         found = list(segments)
     else:
         depth = None if "**" in segments else len(segments)
-        match = re.compile(_regex(segments) + r"\Z", re.DOTALL).match
+        try:
+            match = re.compile(_regex(segments) + r"\Z", re.DOTALL).match
+        except re.error as error:
+            raise ValueError(f"the pattern cannot be read: {error}") from None
         found = [name for name in _files(real, depth) if match(name)]
     names = sorted(name if shown == "." else os.path.join(shown, name) for name in found)
     more = len(names) - GLOB_FILES
@@ -402,12 +406,16 @@ def _files(top: str, depth: Optional[int] = None) -> Iterator[str]:
 
 
 def _regex(segments: Sequence[str]) -> str:
-    parts = []
+    parts: List[str] = []
     for k, segment in enumerate(segments):
         if segment == "**":
+            if segments[k + 1 : k + 2] == ["**"]:
+                continue
             parts.append(".+" if k == len(segments) - 1 else "(?:[^/]+/)*")
             continue
-        tokens = re.findall(r"\[!?\]?[^\]/]*\]|\{[^{}/]*,[^{}/]*\}|.", segment, re.DOTALL)
+        tokens = re.findall(
+            r"\[!?\]?[^\]/]*\]|\{[^{}/]*,[^{}/]*\}|.", re.sub(r"\*+", "*", segment), re.DOTALL
+        )
         one = "".join(_token(token) for token in tokens)
         parts.append(one if k == len(segments) - 1 else one + "/")
     return "".join(parts)
