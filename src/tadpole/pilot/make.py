@@ -9,16 +9,16 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tadpole.errors import GraderError, SandboxDied, SandboxStartError, UsageError
 from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
 from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.together import end, together
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.progress import Bar, Progress
@@ -159,7 +159,7 @@ class _Making:
                 return
             given = sum(len(stream.kept) for stream in streams if stream.dry)
             even, rest = divmod(count - given, len(open_streams))
-            await _together(
+            await together(
                 self._fill(stream, even + (number < rest))
                 for number, stream in enumerate(open_streams)
             )
@@ -180,7 +180,7 @@ class _Making:
                 running.popleft()
                 stream.ahead.popleft()
         finally:  # what was begun beyond the share is judged anew if it is needed after all
-            await _end(running)
+            await end(running)
 
     async def _judge(self, snapshot: Snapshot, candidate: Candidate, name: str) -> _Judged:
         async with self.free:
@@ -221,21 +221,6 @@ class _Making:
             stream.kept.append(task)
             self.bar.advance(1)
         self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
-
-
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run until all are done, or one fails; nothing of it runs on afterwards."""
-    running = [asyncio.create_task(one) for one in work]
-    try:
-        await asyncio.gather(*running)
-    finally:
-        await _end(running)
-
-
-async def _end(running: Iterable[asyncio.Task[Any]]) -> None:
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
 
 
 def _same(one: Task, other: Task) -> bool:

@@ -1,12 +1,13 @@
 """The test runs of one candidate in one box: what fails, what stays green, what is hidden."""
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tadpole.outcome import TestStatus
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.hide import by_file, locate, without_tests
+from tadpole.pilot.hide import by_file, locate, test_source, without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import ExecReason, Sandbox
 from tadpole.repos.snapshot import Snapshot
@@ -88,26 +89,36 @@ class Trial:
         return Found(failing, green, failures)
 
     async def hide(self, found: Found) -> tuple[FileChange, ...]:
-        """Step 3: the reduced test files."""
+        """Step 3: the reduced test files.
+
+        What stays is run only where it still mentions a hidden test by name: a function that
+        nothing refers to can be taken out without harm.
+        """
         visible = []
+        mentioned = False
         for path, chains in sorted(by_file(found.failing).items()):
             whole = pristine_file(self.snapshot, path)
             content = without_tests(path, whole.content or b"", chains)
             if content is None:
                 raise Dropped(DropReason.UNHIDEABLE)
             visible.append(FileChange(path, content, whole.executable))
+            names = {chain[-1] for chain in chains}
+            mentioned |= not names.isdisjoint(re.findall(r"\w+", content.decode()))
+        if mentioned:
+            await self._run_visible(found, visible)
+        return tuple(visible)
+
+    async def _run_visible(self, found: Found, visible: Sequence[FileChange]) -> None:
+        contents = {change.path: change.content or b"" for change in visible}
+        staying = []
+        for node_id in found.green:
+            path, chain = locate(node_id)
+            if path not in contents or test_source(path, contents[path], chain):
+                staying.append(node_id)
         await self.sandbox.write(visible)
-        gone = by_file(found.failing)
-        staying = [
-            i
-            for i in found.green
-            for path, chains in by_file([i]).items()
-            if not chains & gone.get(path, set())
-        ]
         report = await self._run(staying)
         if not report.collected or not set(staying) <= report.passed:
             raise Dropped(DropReason.VISIBLE_BROKEN)
-        return tuple(visible)
 
     def _reached(self) -> tuple[str, ...]:
         ids: set[str] = set()
@@ -129,6 +140,9 @@ class Trial:
         ):
             fresh = [i for i in group if i not in set(reached) and i not in wanted]
             self.rng.shuffle(fresh)
+            if group is not near:  # from few files rather than from many
+                order = list(dict.fromkeys(locate(i)[0] for i in fresh))
+                fresh.sort(key=lambda node_id: order.index(locate(node_id)[0]))
             full = self.rules.few if group is not near else self.rules.sampled
             wanted.update(dict.fromkeys(fresh[:full]))
         return list(wanted)[: self.rules.sampled]
