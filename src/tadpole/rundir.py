@@ -9,10 +9,11 @@
       traces/ patches/    one file per episode, named in its row
       logs/  checkpoints/ whatever the verbs write there
 
-What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns, and
-the files that a row names are written, synced and renamed into place before the row is
-appended. A line that a crash tore is dropped when read, and cut off by the next append: its
-work is owed again. Files are replaced as a whole, never rewritten in place.
+What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns. A
+line that a crash tore is dropped when read, and cut off by the next append: its work is owed
+again. Files are replaced as a whole, never rewritten in place. Traces and patches are written
+before the row that names them, but not waited for: a kill loses none of them, a power cut may
+damage the last few, and a report then shows fewer episodes.
 
 Several processes may append to one table (each append holds a lock on the file), but only one
 verb at a time should own the run: :meth:`RunDir.lock`.
@@ -60,9 +61,10 @@ def attempt_key(attempt: Attempt) -> Key:
     return (attempt.task, attempt.policy, attempt.sample)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, never a part of it.
 
+    ``sync``: also after a power cut, for which it waits for the disk.
     Raises OSError (no space, no permission); the old content is then untouched.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,13 +72,15 @@ def write_atomic(path: Path, data: bytes) -> None:
     try:
         with beside.open("xb") as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(beside, path)
-    except BaseException:
+    except BaseException as error:
         beside.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
+        raise _named(error, path) from None
+    if sync:
+        _sync_directory(path.parent)
 
 
 class RunDir:
@@ -129,10 +133,10 @@ class RunDir:
 
     # --- files ---------------------------------------------------------------------------
 
-    def write(self, name: str, data: bytes) -> Path:
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> Path:
         """Write a file of the run as a whole; ``name`` is relative to the run directory."""
         path = self._inside(name)
-        write_atomic(path, data)
+        write_atomic(path, data, sync=sync)
         return path
 
     def save_config(self, config: BaseModel) -> None:
@@ -156,7 +160,8 @@ class RunDir:
         """Save a trace; returns its path in the run directory, for the row that names it."""
         relative = f"traces/{name}.json.gz"
         # mtime 0: the same trace is the same bytes
-        self.write(relative, gzip.compress(trace.model_dump_json().encode(), 6, mtime=0))
+        body = gzip.compress(trace.model_dump_json().encode(), 6, mtime=0)
+        self.write(relative, body, sync=False)
         return relative
 
     def load_trace(self, relative: str) -> Trace:
@@ -173,7 +178,7 @@ class RunDir:
     def save_patch(self, patch: bytes, name: str) -> str:
         """Save a patch byte for byte; returns its path in the run directory."""
         relative = f"patches/{name}.patch"
-        self.write(relative, patch)
+        self.write(relative, patch, sync=False)
         return relative
 
     # --- tables --------------------------------------------------------------------------
@@ -196,9 +201,9 @@ class RunDir:
             try:
                 _write_all(descriptor, line)
                 os.fdatasync(descriptor)
-            except BaseException:
+            except BaseException as error:
                 os.ftruncate(descriptor, end)
-                raise
+                raise _named(error, path) from None
         finally:
             os.close(descriptor)  # also unlocks
 
@@ -317,6 +322,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _named(error: BaseException, path: Path) -> BaseException:
+    """A failed write (a full disk) knows its file descriptor, but not what a person needs."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
+    return error
 
 
 def _sync_directory(path: Path) -> None:

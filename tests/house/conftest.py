@@ -1,5 +1,6 @@
 """Run directories for the tests of the house."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ def run(tmp_path: Path) -> RunDir:
     return RunDir.create(tmp_path / "run", load())
 
 
-@pytest.fixture
-def finished(run: RunDir) -> RunDir:
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = RunDir.create(tmp_path_factory.mktemp("filled") / "run", load())
     fill(run)
-    return run
+    return run.path
+
+
+@pytest.fixture
+def finished(filled: Path, tmp_path: Path) -> RunDir:
+    return RunDir.open(shutil.copytree(filled, tmp_path / "run"))

@@ -119,10 +119,12 @@ def fill(run: RunDir, *, text: str = "", updates: int = 24, after: bool = True) 
             for sample in range(4):
                 outcome = rng.choice([Outcome.WRONG_PATCH, Outcome.EMPTY_PATCH, Outcome.LIMIT_HIT])
                 outcome = Outcome.RESOLVED if rng.random() < rate else outcome
-                name = f"eval/{task.name}-{role.value}-{sample}"
-                trace = run.save_trace(make_trace(task, policy, text), name)
-                diff = f"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2 {text}\n"
-                patch = run.save_patch(diff.encode(), name)
+                trace = patch = ""
+                if sample == 0:
+                    name = f"eval/{task.name}-{role.value}-{sample}"
+                    trace = run.save_trace(make_trace(task, policy, text), name)
+                    diff = f"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2 {text}\n"
+                    patch = run.save_patch(diff.encode(), name)
                 run.append("eval", make_attempt(task, policy, sample, outcome, trace, patch))
     for update in range(1, updates + 1):
         reward = 0.2 + 0.4 * (1 - math.exp(-update / 10)) + rng.gauss(0, 0.04)

@@ -70,7 +70,7 @@ def test_a_difference_without_spread_claims_no_certainty():
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     rng = np.random.default_rng(11)
-    tasks, attempts, runs = 24, 4, 250
+    tasks, attempts, runs = 24, 4, 150
     hits = 0
     for _ in range(runs):
         rates = rng.beta(0.8, 1.2, tasks)  # true mean 0.4

@@ -27,7 +27,9 @@ def command(request: Request) -> int:
     from tadpole.cli.tables import outcomes
     from tadpole.demo import demo
 
-    done = asyncio.run(demo(request.config, request.rundir(), request.progress))
+    rundir = request.rundir()
+    with rundir.lock():
+        done = asyncio.run(demo(request.config, rundir, request.progress))
     request.result(
         {
             "report": str(done.report),

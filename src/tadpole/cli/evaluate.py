@@ -27,8 +27,10 @@ def run(request: Request, policy: str) -> int:
     Exit code 1 where infrastructure broke attempts that are still owed.
     """
     from tadpole.cli.tables import outcomes
-    from tadpole.stages import evaluate_stage
+    from tadpole.evals.policies import PolicyRole
+    from tadpole.stages import evaluate_policy
 
-    board = asyncio.run(evaluate_stage(request.config, request.rundir(), request.progress, policy))
+    with request.job() as job:
+        board = asyncio.run(evaluate_policy(job, PolicyRole(policy)))
     request.result(board.as_dict(), lambda: outcomes({policy: board}))
     return int(board.untrusted > 0)

@@ -9,6 +9,7 @@
 ====  ======================================================================
 """
 
+import difflib
 import importlib
 import os
 import signal
@@ -53,6 +54,16 @@ class Verbs(click.Group):
         module = importlib.import_module(f"tadpole.cli.{VERBS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest verb where there is no such one."""
+        near = difflib.get_close_matches(args[0], VERBS, n=1)
+        if args[0] not in VERBS:
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(VERBS)}"
+            ctx.fail(f"no verb {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without loading them."""

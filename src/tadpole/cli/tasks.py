@@ -26,9 +26,10 @@ def make(request: Request) -> int:
     \b
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
-    from tadpole.stages import make_stage
+    from tadpole.stages import make as make_stage
 
-    tasks = asyncio.run(make_stage(request.config, request.rundir(), request.progress))
+    with request.job() as job:
+        tasks = asyncio.run(make_stage(job))
     short = len(tasks) < request.config.tasks.count
     request.result(
         [_row(task) for task in tasks],
@@ -45,20 +46,19 @@ def calibrate(request: Request) -> int:
     \b
     tadpole tasks calibrate --run runs/mine
     """
-    from tadpole.stages import calibrate_stage
+    from tadpole.stages import calibrate_tasks
 
-    kept = asyncio.run(calibrate_stage(request.config, request.rundir(), request.progress))
-    body = [
-        _row(one.task) | {"passes": one.passes, "attempts": one.valid, "rung": one.task.rung}
-        for one in kept
+    with request.job() as job:
+        found = asyncio.run(calibrate_tasks(job))
+    lines = [
+        f"{place.name:<24} {place.part.value:<9} rung {place.rung}  {place.passes}/{place.valid}"
+        for place in found.places
     ]
     request.result(
-        body,
-        lambda: "\n".join(
-            [*(f"{_line(o.task)}  {o.passes}/{o.valid}" for o in kept), f"{len(kept)} tasks kept"]
-        ),
+        found.model_dump(mode="json")["places"],
+        lambda: "\n".join([*lines, f"{len(lines)} tasks kept"]),
     )
-    return int(not kept)
+    return 0
 
 
 @command.command()
@@ -69,9 +69,11 @@ def validate(directory: Path, as_json: bool) -> int:
 
     DIRECTORY is one task or a set of them.
     """
-    from tadpole.stages import validate_tasks
+    from tadpole.evals.validity import validate_tasks
+    from tadpole.workshop import Workshop
 
-    found = asyncio.run(validate_tasks(_load(directory), cache_dir(), Progress()))
+    grader = Workshop.open(cache_dir()).grader
+    found = asyncio.run(validate_tasks(_load(directory), grader, Progress()))
     request = Request.plain(as_json)
     request.result(
         [{"name": v.task.name, "ok": v.ok, "reason": v.reason} for v in found],

@@ -15,8 +15,9 @@ def command(request: Request) -> int:
     \b
     tadpole train --run runs/mine --train.updates 50
     """
-    from tadpole.stages import train_stage
+    from tadpole.stages import train
 
-    trained = asyncio.run(train_stage(request.config, request.rundir(), request.progress))
+    with request.job() as job:
+        trained = asyncio.run(train(job))
     request.result({"checkpoint": str(trained)}, lambda: str(trained))
     return 0

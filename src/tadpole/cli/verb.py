@@ -2,17 +2,21 @@
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tadpole.config import Config, fields, load, open_run, presets
 from tadpole.progress import Progress
-from tadpole.rundir import CONFIG, MARKER, RunDir
+from tadpole.rundir import CONFIG, MARKER, RunDir, cache_dir
+
+if TYPE_CHECKING:
+    from tadpole.job import Job
 
 _FLAGS = "tadpole.flags"
 
@@ -33,6 +37,16 @@ class Request:
     def rundir(self) -> RunDir:
         """The run directory of the configuration, made or taken up again."""
         return open_run(self.config)
+
+    @contextmanager
+    def job(self) -> "Iterator[Job]":
+        """The job of this request; its run is locked while the block runs."""
+        from tadpole.job import Job
+        from tadpole.workshop import Workshop
+
+        rundir = self.rundir()
+        with rundir.lock():
+            yield Job(self.config, rundir, Workshop.open(cache_dir()), self.progress)
 
     def result(self, body: Any, text: Callable[[], str]) -> None:
         """Print the result: as JSON where it was asked for, else for a person."""

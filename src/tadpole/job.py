@@ -1,0 +1,72 @@
+"""One run and what its stages share: configuration, run directory, workshop, progress."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tadpole.config import Config
+from tadpole.errors import RunError
+from tadpole.leaf.loop import LeafSettings
+from tadpole.leaf.profile import ProfileName
+from tadpole.pilot import taskdir
+from tadpole.progress import Progress
+from tadpole.rundir import RunDir
+from tadpole.settings import EMBEDDED, Switch
+from tadpole.split import Part, load_split
+from tadpole.task import Task
+from tadpole.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a stage works with."""
+
+    config: Config
+    rundir: RunDir
+    workshop: Workshop
+    progress: Progress
+
+    @property
+    def task_directory(self) -> Path:
+        """Where the task directories are."""
+        given = self.config.tasks.dir
+        return Path(given) if given else self.rundir.path / "tasks"
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether the policy is warmed up before anything else."""
+        switch = self.config.warmup.enabled
+        embedded = self.config.policy.model == EMBEDDED
+        return switch is Switch.ON or (switch is Switch.AUTO and embedded)
+
+    @property
+    def leaf(self) -> LeafSettings:
+        """The limits of an episode, as the loop takes them."""
+        asked = self.config.leaf
+        return LeafSettings(
+            max_turns=asked.max_turns,
+            max_context=asked.max_context,
+            max_tokens_per_turn=asked.max_tokens_per_turn,
+            max_seconds=asked.max_seconds,
+            profile=ProfileName(asked.profile.value),
+        )
+
+    def seed(self, own: int) -> int:
+        """The seed of a section: its own on top of that of the run."""
+        return self.config.run.seed * 1000 + own
+
+    def tasks(self) -> list[Task]:
+        """The tasks that were made. Raises TaskError where there are none."""
+        return taskdir.load_set(self.task_directory)
+
+    def part(self, part: Part) -> list[Task]:
+        """The tasks of one part of the split.
+
+        Raises RunError before calibration, TaskError where a task is gone or was changed.
+        """
+        found = load_split(self.rundir)
+        if found is None:
+            raise RunError(
+                f"{self.rundir.path} is not calibrated: run tadpole tasks calibrate --run "
+                f"{self.rundir.path}"
+            )
+        return found.tasks(part, self.tasks())

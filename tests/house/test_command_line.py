@@ -1,0 +1,164 @@
+"""The command line as a user meets it: real processes, exit codes, one line on stderr."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from synthetic import make_task
+
+from tadpole.cli.main import VERBS, explain
+from tadpole.cli.verb import split
+from tadpole.errors import SandboxUnavailable, UsageError
+from tadpole.pilot.taskdir import save
+from tadpole.rundir import RunDir
+from tadpole.sandboxes.binaries import bubblewrap
+
+COMMAND = [sys.executable, "-c", "from tadpole.cli.main import main; main()"]
+
+
+def tadpole(*args: str | Path, cwd: Path | None = None, before: list[str] | None = None):
+    argv = [*(before or []), *COMMAND, *map(str, args)]
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def one_line(text: str) -> str:
+    assert text.startswith("tadpole: ") and text.count("\n") == 1, text
+    return text
+
+
+def writer(fifo: Path) -> int:
+    """Open for writing as soon as somebody reads."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_help_lists_every_verb_quickly():
+    start = time.monotonic()
+    done = tadpole("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    assert all(verb in done.stdout for verb in VERBS)
+    assert time.monotonic() - start < 20
+    code = "import sys, tadpole.cli.main as m; m.run(['--help']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_dry_run_prints_toml_that_resolves_to_itself(tmp_path: Path):
+    first = tadpole("train", "--train.lr", "2e-5", "--train.shuffle_rewards", "--dry-run")
+    assert first.returncode == 0
+    assert tomllib.loads(first.stdout)["train"]["lr"] == 2e-5
+    assert tomllib.loads(first.stdout)["train"]["shuffle_rewards"] is True
+    (tmp_path / "my.toml").write_text(first.stdout)
+    again = tadpole("train", "--config", tmp_path / "my.toml", "--dry-run")
+    assert again.stdout == first.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["train", "--train.lrr", "1"], "did you mean train.lr?"),
+        (["train", "--train.lr"], "--train.lr needs a value"),
+        (["trian"], "no verb 'trian'; did you mean train?"),
+        (["frobnicate"], "there are demo"),
+        (["train", "--nope"], "No such option"),
+        (["demo", "--preset", "fast"], "'embedded'"),
+        (["demo", "--config", "none.toml"], "none.toml: no such configuration file"),
+        (["report", "none"], "none is no run directory"),
+        (["tasks", "show", "none"], "none holds no tasks"),
+        (["tasks", "validate", "none"], "none holds no tasks"),
+    ],
+)
+def test_wrong_usage_is_exit_2_and_one_line(tmp_path: Path, args: list[str], line: str):
+    done = tadpole(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert line in one_line(done.stderr)
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_prints_the_path_and_nothing_else(finished: RunDir, tmp_path: Path):
+    done = tadpole("report", finished.path, "--out", tmp_path / "x.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'x.html'}\n", "")
+    assert (tmp_path / "x.html").read_bytes().startswith(b"<!doctype html>")
+
+
+def test_show_lists_tasks_and_shows_one(tmp_path: Path):
+    for number in range(2):
+        save(make_task(number), tmp_path)
+    done = tadpole("tasks", "show", tmp_path, "--json")
+    assert [row["name"] for row in json.loads(done.stdout)] == ["boltons-0000", "boltons-0001"]
+    done = tadpole("tasks", "show", tmp_path / "boltons-0001", "--gold")
+    assert "+x = 2" in done.stdout and "rung 3" in done.stdout
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, code: int):
+    fifo = run.table("eval")
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [*COMMAND, "report", str(run.path)], stderr=subprocess.PIPE, text=True
+    )
+    held = writer(fifo)  # from here on the verb reads, and there is nothing to read
+    process.send_signal(sign)
+    _, err = process.communicate(timeout=30)
+    os.close(held)
+    assert process.returncode == code
+    assert err.strip() == "tadpole: interrupted"
+    assert not (run.path / "report.html").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(finished: RunDir, tmp_path: Path):
+    small = tmp_path / "small"
+    small.mkdir()
+    box = [str(bubblewrap().path), "--dev-bind", "/", "/", "--size", "32768", "--tmpfs", str(small)]
+    script = f'"$@"; code=$?; ls -A {small}; exit $code'
+    done = tadpole(
+        "report",
+        finished.path,
+        "--out",
+        small / "report.html",
+        before=[*box, "sh", "-c", script, "x"],
+    )
+    assert done.returncode == 3
+    assert "no space left on the disk" in one_line(done.stderr)
+    assert str(small / "report.html") in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_defect_of_ours_is_one_line_and_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    os.environ["TADPOLE_CACHE"] = str(tmp_path)
+    try:
+        assert explain(KeyError("x")) == 3
+    finally:
+        del os.environ["TADPOLE_CACHE"]
+    line = one_line(capsys.readouterr().err)
+    (log,) = (tmp_path / "logs").iterdir()
+    assert str(log) in line and "KeyError" in log.read_text()
+
+
+def test_the_error_that_can_be_explained_is_taken_from_a_group(capsys: pytest.CaptureFixture[str]):
+    group = ExceptionGroup("g", [ValueError("v"), ExceptionGroup("h", [SandboxUnavailable("off")])])
+    assert explain(group) == 3
+    assert capsys.readouterr().err == "tadpole: off\n"
+    assert explain(ExceptionGroup("g", [UsageError("two\nlines")])) == 2
+    assert capsys.readouterr().err == "tadpole: two lines\n"
+
+
+def test_dotted_settings_are_told_from_options():
+    flags, rest = split(
+        ["--train.lr", "-1", "a.b", "--x", "--tasks.sources=a,b", "--train.shuffle-rewards", "--y"]
+    )
+    assert flags == {"train.lr": "-1", "tasks.sources": "a,b", "train.shuffle_rewards": True}
+    assert rest == ["a.b", "--x", "--y"]
+    assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
