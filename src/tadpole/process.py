@@ -16,7 +16,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from tadpole.protocols import ExecReason
 
 _CHUNK = 1 << 16
 _DRAIN_SECONDS = 0.5  # for what is left in the pipes once the command has ended
+
+_CANCEL_SECONDS = 10.0  # a killed group is gone long before
+_GROUP_SECONDS = 0.25  # for killed members of the group to be gone
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,15 @@ def run(
     ``env`` replaces the environment (None: inherit). Raises FileNotFoundError or
     PermissionError where the program cannot be started.
     """
-    return _Running(argv, cwd, env, stdin, head, tail).finish(timeout)
+    running = _Running(argv, cwd=cwd, env=env, stdin=stdin, head=head, tail=tail)
+    # Signals interrupt the main thread alone: in another one no start is ever cut in half.
+    done: Future[Finished] = Future()
+    try:
+        _in_thread(running, timeout, done)
+        return done.result()
+    except BaseException:
+        running.cancel()
+        raise
 
 
 async def arun(
@@ -79,35 +91,24 @@ async def arun(
     tail: int = 8 << 20,
 ) -> Finished:
     """As :func:`run`. Cancelling the call kills the command before CancelledError goes on."""
-    loop = asyncio.get_running_loop()
-    running = _Running(argv, cwd, env, stdin, head, tail)
-    done: asyncio.Future[Finished] = loop.create_future()
-
-    def settle(result: Finished | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        elif result is not None:
-            done.set_result(result)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = running.finish(timeout)
-        except BaseException as caught:
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits
-            loop.call_soon_threadsafe(settle, result, error)
-
-    thread = threading.Thread(target=work, name="tadpole-process", daemon=True)
+    running = _Running(argv, cwd=cwd, env=env, stdin=stdin, head=head, tail=tail)
+    done: Future[Finished] = Future()
     try:
-        thread.start()
-        return await asyncio.shield(done)
+        _in_thread(running, timeout, done)
+        return await asyncio.shield(asyncio.wrap_future(done))
     except BaseException:
         running.cancel()
-        thread.join()  # short: the group has been killed
         raise
+
+
+def _in_thread(running: "_Running", timeout: float | None, done: "Future[Finished]") -> None:
+    def work() -> None:
+        try:
+            done.set_result(running.finish(timeout))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="tadpole-process", daemon=True).start()
 
 
 class _Running:
@@ -116,43 +117,49 @@ class _Running:
     def __init__(
         self,
         argv: Sequence[str | os.PathLike[str]],
+        *,
         cwd: Path | None,
         env: Mapping[str, str] | None,
         stdin: bytes,
         head: int,
         tail: int,
     ) -> None:
+        words = [os.fspath(part) for part in argv]
+        self._start: Callable[[], subprocess.Popen[bytes]] = lambda: subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         self._started = time.monotonic()
         self._input = memoryview(stdin)
         self._out, self._err = BoundedOutput(head, tail), BoundedOutput(head, tail)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._cancelled = False
-        self._ended = False
+        self._ended = threading.Event()
         self._lock = threading.Lock()
-        try:
-            self._process = subprocess.Popen(
-                [os.fspath(part) for part in argv],
-                cwd=cwd,
-                env=None if env is None else dict(env),
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            raise
 
     def cancel(self) -> None:
-        """Kill the group now; ``finish`` returns soon after."""
+        """Kill the group now; returns when it is gone (or was never started)."""
         with self._lock:
-            if not self._ended:
-                self._cancelled = True
+            if not self._ended.is_set():
                 os.write(self._wake_write, b"x")
+        self._ended.wait(_CANCEL_SECONDS)
 
     def finish(self, timeout: float | None) -> Finished:
-        """Wait for the end of the command, at most ``timeout`` seconds."""
+        """Start the command and wait for its end, at most ``timeout`` seconds."""
+        try:
+            self._process = self._start()
+            return self._finish(timeout)
+        finally:
+            with self._lock:
+                self._ended.set()
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+
+    def _finish(self, timeout: float | None) -> Finished:
         reason = ExecReason.EXITED
         try:
             if not self._pump(None if timeout is None else self._started + timeout):
@@ -160,10 +167,7 @@ class _Running:
         finally:
             self._kill_group()
             code = self._process.wait()
-            with self._lock:
-                self._ended = True
-                os.close(self._wake_read)
-                os.close(self._wake_write)
+            self._await_group()
             for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
                 if stream is not None:
                     with contextlib.suppress(OSError):
@@ -186,6 +190,14 @@ class _Running:
         # The leader is not reaped yet, so the group id cannot have been given to another.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _await_group(self) -> None:
+        # Killed is not yet gone. An init that does not reap keeps them as zombies: no use waiting.
+        deadline = time.monotonic() + _GROUP_SECONDS
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < deadline:
+                os.killpg(self._process.pid, 0)
+                time.sleep(0.001)
 
     def _pump(self, deadline: float | None) -> bool:
         """Move bytes until the command has ended: True; False where it had to be killed."""

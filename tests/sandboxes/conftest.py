@@ -13,7 +13,7 @@ from tadpole.sandboxes.session import BubblewrapSandbox
 
 Start = Callable[..., Awaitable[BubblewrapSandbox]]
 
-TOOLBOX = '''
+TOOLBOX = """
 import time
 calls = []
 def call(name, arguments, workdir, run_bash):
@@ -32,7 +32,7 @@ def call(name, arguments, workdir, run_bash):
     if name == "Hang":
         time.sleep(600)
     raise KeyError(name)
-'''
+"""
 
 
 @pytest.fixture

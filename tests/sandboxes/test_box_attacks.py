@@ -96,7 +96,9 @@ async def test_filling_every_place(start):
     for place in places.split():
         assert f"{place} full" in result.stdout.splitlines(), result.stdout
     box = await start(Limits(inodes=500))
-    result = await bash(box, "mkdir m; cd m; for i in $(seq 1000); do : > f$i || break; done; ls | wc -l")
+    result = await bash(
+        box, "mkdir m; cd m; for i in $(seq 1000); do : > f$i || break; done; ls | wc -l"
+    )
     assert int(result.stdout.splitlines()[-1]) < 500
 
 
@@ -139,14 +141,17 @@ async def test_daemons_are_dead_when_the_call_returns(box, census):
 
 async def test_no_way_to_the_network(box, tmp_path):
     path = str(tmp_path / "s")
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as unix:
-        with socket.socket(socket.AF_UNIX) as abstract:
-            name = f"tadpole-{os.getpid()}"
-            abstract.bind("\0" + name)
-            abstract.listen()
-            unix.bind(path)
-            unix.listen()
-            script = f"""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        name = f"tadpole-{os.getpid()}"
+        abstract.bind("\0" + name)
+        abstract.listen()
+        unix.bind(path)
+        unix.listen()
+        script = f"""
 import socket
 def attempt(call):
     try: call(); print("CONNECTED")
@@ -160,7 +165,7 @@ attempt(lambda: socket.socketpair(40))
 s = socket.create_server(("127.0.0.1", 0)); socket.create_connection(s.getsockname(), 3)
 print("own loopback works")
 """
-            result = await python(box, script)
+        result = await python(box, script)
     assert "CONNECTED" not in result.stdout and result.stdout.endswith("own loopback works\n")
 
 

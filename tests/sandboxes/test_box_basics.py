@@ -54,7 +54,9 @@ async def test_bytes_that_are_not_utf8_are_replaced(box):  # B3
     assert (result.code, result.stdout) == (0, "ok\N{REPLACEMENT CHARACTER}\nend\n")
 
 
-@pytest.mark.parametrize("script", ["read line", "git commit", "sudo -k true", "su", 'read -p name x'])
+@pytest.mark.parametrize(
+    "script", ["read line", "git commit", "sudo -k true", "su", "read -p name x"]
+)
 async def test_what_asks_a_person_fails_at_once(box, script):  # B5
     result = await bash(box, script)
     assert result.code != 0 and result.seconds < 10 and result.reason is ExecReason.EXITED
@@ -126,6 +128,10 @@ async def test_tools_run_inside_with_their_state(box):
     assert (await box.tool("Calls", {})).text == "Read Bash Nope Calls"
     with_nul = await box.tool("Bash", {"command": "echo \0"})
     assert with_nul.error and "NUL" in with_nul.text
+    too_long = await box.tool("Bash", {"command": "#" * 200_000})
+    assert too_long.error and "too long" in too_long.text
+    with pytest.raises(ValueError, match="null"):
+        await box.exec(["echo", "\0"], timeout=5)
 
 
 async def test_a_tool_that_hangs_becomes_an_observation(start):

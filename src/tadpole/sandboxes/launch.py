@@ -35,7 +35,9 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
+def _mount(
+    source: str, target: str, *, kind: str | None, flags: int, options: str | None = None
+) -> None:
     encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
     _check(
         _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
@@ -90,7 +92,7 @@ def _attach(source: int, target: str, owner: os.stat_result | None, user: int) -
             return
         except OSError:
             pass  # an older kernel or file system: the box then copies the tree
-    _mount(f"/proc/self/fd/{source}", target, None, _MS_BIND | _MS_REC, None)
+    _mount(f"/proc/self/fd/{source}", target, kind=None, flags=_MS_BIND | _MS_REC)
 
 
 def main() -> None:
@@ -98,10 +100,10 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     user, stage = plan["user"], plan["stage"]
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
+    _mount("none", "/", kind=None, flags=_MS_REC | _MS_PRIVATE)
     # Opened before the stage covers anything that a source may lie under.
     sources = [os.open(bind["source"], os.O_PATH | os.O_CLOEXEC) for bind in plan["binds"]]
-    _mount("stage", stage, "tmpfs", 0, "mode=0755,size=1m")
+    _mount("stage", stage, kind="tmpfs", flags=0, options="mode=0755,size=1m")
     for bind, source in zip(plan["binds"], sources, strict=True):
         target = f"{stage}/{bind['name']}"
         info = os.stat(source)

@@ -37,6 +37,7 @@ class BubblewrapSandbox:
 
     def __init__(
         self,
+        *,
         process: "subprocess.Popen[bytes]",
         control: socket.socket,
         status_fd: int,
@@ -156,7 +157,7 @@ class BubblewrapSandbox:
         try:
             assert self._writer is not None
             if not exchange.done():
-                self._writer.write(wire.pack({"op": "cancel", "id": number}))
+                self._writer.write(wire.pack({"op": "cancel", "id": number}, []))
                 await asyncio.wait([exchange], timeout=_STOP_SECONDS)
         finally:
             if not exchange.done():
@@ -165,7 +166,9 @@ class BubblewrapSandbox:
             elif not exchange.cancelled():
                 exchange.exception()  # has been seen
 
-    async def _exchange(self, header: dict[str, Any], blobs: list[bytes], seconds: float) -> _Answer:
+    async def _exchange(
+        self, header: dict[str, Any], blobs: list[bytes], seconds: float
+    ) -> _Answer:
         try:
             assert self._writer is not None
             self._writer.write(wire.pack(header, blobs))
@@ -190,10 +193,8 @@ class BubblewrapSandbox:
         reader = self._reader
         assert reader is not None
         size = wire.header_size(await reader.readexactly(wire.LENGTH.size))
-        header = json.loads(await reader.readexactly(size))
-        if not isinstance(header, dict):
-            raise ValueError("bad frame: no header")
-        return header, [await reader.readexactly(size) for size in wire.lengths(header)]
+        header = wire.parse(await reader.readexactly(size))
+        return header, [await reader.readexactly(size) for size in wire.blob_sizes(header)]
 
     # --- the end -----------------------------------------------------------------------------
 

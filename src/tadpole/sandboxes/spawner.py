@@ -15,7 +15,7 @@ import weakref
 from concurrent.futures import Future
 from typing import Any
 
-_Job = tuple[tuple[Any, ...], dict[str, Any], "Future[subprocess.Popen[bytes]]"]
+_Job = tuple[list[str], dict[str, Any], "Future[subprocess.Popen[bytes]]"]
 
 
 class Spawner:
@@ -27,17 +27,17 @@ class Spawner:
         threading.Thread(target=self._work, name="tadpole-spawner", daemon=True).start()
         atexit.register(self._kill_all, os.getpid())
 
-    def popen(self, *args: Any, **options: Any) -> "Future[subprocess.Popen[bytes]]":
+    def popen(self, argv: list[str], **options: Any) -> "Future[subprocess.Popen[bytes]]":
         """As subprocess.Popen, from the immortal thread."""
         future: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((args, options, future))
+        self._jobs.put((argv, options, future))
         return future
 
     def _work(self) -> None:
         while True:
-            args, options, future = self._jobs.get()
+            argv, options, future = self._jobs.get()
             try:
-                process = subprocess.Popen(*args, **options)
+                process: Any = subprocess.Popen(argv, **options)
                 self._started.add(process)
                 future.set_result(process)
             except BaseException as error:

@@ -16,13 +16,13 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def _check(result, what):
+def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, "%s: %s" % (what, os.strerror(code)))
+        raise OSError(code, f"{what}: {os.strerror(code)}")
 
 
-def give_up_privileges():
+def give_up_privileges() -> None:
     """No capabilities from here on, also not by executing a file; and nobody may look in."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
@@ -34,7 +34,7 @@ def give_up_privileges():
     _check(_libc.prctl(_PR_SET_SUBREAPER, 1, 0, 0, 0), "subreaper")
 
 
-def install_filter(program):
+def install_filter(program: bytes) -> None:
     """Put the system-call filter on this process and all that it starts."""
     argument = _Program(len(program) // _INSTRUCTION, program)
     _check(

@@ -4,8 +4,10 @@ Standard library only and Python 3.6+: this file runs inside the sandbox. The ag
 tree, so nothing here follows a symbolic link of it, blocks on a FIFO, or trusts a size.
 """
 
+import contextlib
 import os
 import stat
+from typing import Optional, Tuple  # noqa: UP035 - Python 3.6
 
 LEFT_OUT = frozenset(
     [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"]
@@ -14,8 +16,11 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
 
+# Path below the work tree, content (None: deleted), executable.
+Change = Tuple[str, Optional[bytes], bool]  # noqa: UP006, UP045 - Python 3.6
 
-def copy_tree(source, target):
+
+def copy_tree(source: int, target: str) -> None:
     """Copy directories, regular files and links from the descriptor ``source`` into ``target``."""
     destination = os.open(target, _DIRECTORY)
     try:
@@ -24,7 +29,7 @@ def copy_tree(source, target):
         os.close(destination)
 
 
-def _copy(source, target):
+def _copy(source: int, target: int) -> None:
     for name in os.listdir(source):
         info = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
@@ -58,13 +63,13 @@ def _copy(source, target):
                 os.close(write)
 
 
-def _write_all(descriptor, data):
+def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def read_file(path, largest):
+def read_file(path: str, largest: int) -> bytes:
     """The content of a regular file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -72,43 +77,42 @@ def read_file(path, largest):
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError(2, "not a regular file", path)
         if info.st_size > largest:
-            raise OSError(27, "larger than %d bytes" % largest, path)
+            raise OSError(27, f"larger than {largest} bytes", path)
         return _content(descriptor, largest)
     finally:
         os.close(descriptor)
 
 
-def _content(descriptor, largest):
-    pieces, size = [], 0
+def _content(descriptor: int, largest: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
     while size <= largest:
         piece = os.read(descriptor, _CHUNK)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
         size += len(piece)
-    raise OSError(27, "larger than %d bytes" % largest)
+    raise OSError(27, f"larger than {largest} bytes")
 
 
-def write_file(root, path, content, executable):
+def write_file(root: str, path: str, content: "bytes | None", *, executable: bool) -> None:
     """Create, replace or (content None) delete the file ``path`` below ``root``."""
     parts = path.split("/")
     if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise ValueError("not a path inside the work tree: %r" % path)
+        raise ValueError(f"not a path inside the work tree: {path!r}")
     here = os.open(root, _DIRECTORY)
     try:
         for part in parts[:-1]:
             if content is not None:
-                try:
+                with contextlib.suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=here)
-                except FileExistsError:
-                    pass
             inner = os.open(part, _DIRECTORY, dir_fd=here)
             os.close(here)
             here = inner
         if content is None:
             os.unlink(parts[-1], dir_fd=here)
             return
-        beside = ".box-%d" % os.getpid()
+        beside = f".box-{os.getpid()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         descriptor = os.open(beside, flags, 0o644, dir_fd=here)
         try:
@@ -131,13 +135,13 @@ class Delta:
     ones after them by path, and ``left_out`` counts those for which there was no room.
     """
 
-    def __init__(self, tree, max_files, max_bytes):
+    def __init__(self, tree, max_files: int, max_bytes: int) -> None:  # type: ignore[no-untyped-def]
         self._tree, self._max_files, self._room = tree, max_files, max_bytes
-        self._upper = {}  # path -> True where a regular file stands there now
-        self._lower = set()  # regular files of the initial tree that may have changed
+        self._upper: set[str] = set()  # where a regular file stands now
+        self._lower: set[str] = set()  # regular files of the initial tree that may have changed
         self.left_out = 0
 
-    def collect(self):
+    def collect(self) -> "list[Change]":
         """A list of (path, content or None, executable), sorted by path."""
         tree = self._tree
         if tree.upper is None:
@@ -147,9 +151,9 @@ class Delta:
             top = tree.upper
         try:
             self._walk(top, "")
-            found = []
+            found: list[Change] = []
             touched = sorted(self._lower)
-            for path in touched + sorted(set(self._upper) - self._lower):
+            for path in touched + sorted(self._upper - self._lower):
                 change = self._change(top, path)
                 if change is None:
                     continue
@@ -158,12 +162,12 @@ class Delta:
                     continue
                 self._room -= len(change[1] or b"")
                 found.append(change)
-            return sorted(found)
+            return sorted(found, key=lambda change: change[0])
         finally:
             if tree.upper is None:
                 os.close(top)
 
-    def _change(self, top, path):
+    def _change(self, top: int, path: str) -> "Change | None":
         before = _regular(self._tree.lower, path, 1 << 40) if path in self._lower else None
         if path not in self._upper:
             return None if before is None else (path, None, False)
@@ -176,7 +180,7 @@ class Delta:
             return None
         return (path, after[0], after[1])
 
-    def _walk(self, top, path):
+    def _walk(self, top: int, path: str) -> None:
         """Note everything below ``path`` of the upper directory (or of the copied tree)."""
         names = _names(top)
         for name in names:
@@ -191,12 +195,12 @@ class Delta:
             if stat.S_ISDIR(info.st_mode):
                 self._enter(top, name, inner)
             elif stat.S_ISREG(info.st_mode):
-                self._upper[inner] = True
+                self._upper.add(inner)
                 self._walk_lower(inner)
             else:  # a whiteout, link, FIFO, socket or device: what stood here before is gone
                 self._walk_lower(inner)
 
-    def _enter(self, top, name, path):
+    def _enter(self, top: int, name: str, path: str) -> None:
         try:
             descriptor = _open_directory(top, name)
         except OSError:
@@ -211,7 +215,7 @@ class Delta:
         finally:
             os.close(descriptor)
 
-    def _walk_lower(self, path):
+    def _walk_lower(self, path: str) -> None:
         """Every regular file of the initial tree at or below ``path`` may be gone."""
         info = _stat(self._tree.lower, path)
         if info is None:
@@ -228,14 +232,14 @@ class Delta:
                 os.close(descriptor)
 
 
-def _names(descriptor):
+def _names(descriptor: int) -> "list[str]":
     try:
         return sorted(os.listdir(descriptor))
     except OSError:
         return []
 
 
-def _open_directory(top, name):
+def _open_directory(top: int, name: str) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=top)
     except PermissionError:  # mode 000: it is ours, so we may change that
@@ -243,14 +247,14 @@ def _open_directory(top, name):
         return os.open(name, _DIRECTORY, dir_fd=top)
 
 
-def _is_opaque(descriptor):
+def _is_opaque(descriptor: int) -> bool:
     try:
         return os.getxattr(descriptor, "user.overlay.opaque") == b"y"
     except OSError:
         return False
 
 
-def _stat(top, path):
+def _stat(top: int, path: str) -> "os.stat_result | None":
     """Like lstat, and None also where a directory on the way is a symbolic link."""
     here, parts = os.dup(top), path.split("/") if path else ["."]
     try:
@@ -265,12 +269,12 @@ def _stat(top, path):
         os.close(here)
 
 
-def _is_directory(top, path):
+def _is_directory(top: int, path: str) -> bool:
     info = _stat(top, path)
     return info is not None and stat.S_ISDIR(info.st_mode)
 
 
-def _regular(top, path, largest):
+def _regular(top: int, path: str, largest: int) -> "tuple[bytes, bool] | None":
     """(content, executable) of a regular file; None where there is none. OSError: too large."""
     here, parts = os.dup(top), path.split("/")
     try:

@@ -15,6 +15,7 @@ import files
 LOWER, SCRATCH = "/.box/lower", "/.box/scratch"
 _libc = ctypes.CDLL(None, use_errno=True)
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 1, 2, 4, 4096
+_PLAIN = _MS_NOSUID | _MS_NODEV
 _MNT_DETACH = 2
 _CLONE_NEWNS = 0x20000
 
@@ -22,40 +23,42 @@ _CLONE_NEWNS = 0x20000
 class Tree:
     """The work tree: ``lower`` and ``upper`` are directory descriptors, upper None for a copy."""
 
-    def __init__(self, workdir, lower, upper):
+    def __init__(self, workdir: str, lower: int, upper: "int | None") -> None:
         self.workdir, self.lower, self.upper = workdir, lower, upper
 
 
-def _check(result, what):
+def _check(result: int, what: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, "%s: %s" % (what, os.strerror(code)))
+        raise OSError(code, f"{what}: {os.strerror(code)}")
 
 
-def _mount(source, target, kind, flags, options):
+def _mount(
+    source: str, target: str, *, kind: "str | None", flags: int, options: "str | None" = None
+) -> None:
     encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
     _check(
         _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
-        "mount %s" % target,
+        f"mount {target}",
     )
 
 
-def _detach(target):
-    _check(_libc.umount2(target.encode(), _MNT_DETACH), "umount %s" % target)
+def _detach(target: str) -> None:
+    _check(_libc.umount2(target.encode(), _MNT_DETACH), f"umount {target}")
 
 
-def prepare(workdir, disk, inodes):
+def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
     """Mount the work tree at ``workdir`` and private /tmp; returns (Tree, notes)."""
-    notes = []
+    notes: list[str] = []
     try:
         # With --dev and a uid other than 0 bubblewrap nests two user namespaces, and the mount
         # namespace belongs to the outer one: only in a namespace of its own may this one mount.
         _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-        options = "size=%d,nr_inodes=%d,mode=0755" % (disk, inodes)
-        _mount("scratch", SCRATCH, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+        options = f"size={disk},nr_inodes={inodes},mode=0755"
+        _mount("scratch", SCRATCH, kind="tmpfs", flags=_PLAIN, options=options)
         may_mount = True
     except OSError as error:
-        notes.append("no mounts inside the box (%s)" % error)
+        notes.append(f"no mounts inside the box ({error})")
         may_mount = False
     if not may_mount:
         # workdir and /tmp are then size-limited tmpfs that bubblewrap has mounted.
@@ -67,28 +70,28 @@ def prepare(workdir, disk, inodes):
         os.mkdir(os.path.join(SCRATCH, name))
         os.chmod(os.path.join(SCRATCH, name), mode)
     lower = os.open(LOWER, os.O_RDONLY | os.O_DIRECTORY)
-    upper = os.open(SCRATCH + "/upper", os.O_RDONLY | os.O_DIRECTORY)
+    upper: int | None = os.open(SCRATCH + "/upper", os.O_RDONLY | os.O_DIRECTORY)
     problem = _overlay(workdir, lower)
     if problem:
-        notes.append("tree copied (%s)" % problem)
+        notes.append(f"tree copied ({problem})")
         files.copy_tree(lower, SCRATCH + "/upper")
-        _mount(SCRATCH + "/upper", workdir, None, _MS_BIND, None)
+        _mount(SCRATCH + "/upper", workdir, kind=None, flags=_MS_BIND)
         upper = None
-    _mount(SCRATCH + "/tmp", "/tmp", None, _MS_BIND, None)
+    _mount(SCRATCH + "/tmp", "/tmp", kind=None, flags=_MS_BIND)
     # The overlay and the descriptors keep what they need: nobody else gets at these by path.
     _detach(SCRATCH)
     # The host's mounts are locked to us, so this one is covered instead.
-    _mount("none", LOWER, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k,nr_inodes=2")
+    _mount("none", LOWER, kind="tmpfs", flags=_PLAIN | _MS_RDONLY, options="size=4k,nr_inodes=2")
     return Tree(workdir, lower, upper), notes
 
 
-def _overlay(workdir, lower):
+def _overlay(workdir: str, lower: int) -> "str | None":
     """Mount the overlay: None, or why it cannot be used."""
     if os.fstat(lower).st_uid != os.getuid():
         return "its owner is another user"  # copy-up would be refused
-    options = "lowerdir=%s,upperdir=%s/upper,workdir=%s/work,userxattr" % (LOWER, SCRATCH, SCRATCH)
+    options = f"lowerdir={LOWER},upperdir={SCRATCH}/upper,workdir={SCRATCH}/work,userxattr"
     try:
-        _mount("overlay", workdir, "overlay", _MS_NOSUID | _MS_NODEV, options)
+        _mount("overlay", workdir, kind="overlay", flags=_PLAIN, options=options)
     except OSError as error:
         return str(error)
     try:  # some kernels and file systems mount it read-only, or refuse later

@@ -5,11 +5,13 @@ Standard library only and Python 3.6+: this file runs inside the sandbox, as
 It ends, and the whole box with it, when the controller closes the socket or dies.
 """
 
+import contextlib
 import importlib.util
 import os
 import signal
 import sys
 import time
+from typing import Any, Dict, List, Tuple  # noqa: UP035 - Python 3.6
 
 sys.path[:0] = ["/.box/inside", "/.box"]
 
@@ -20,6 +22,8 @@ import mounts  # noqa: E402
 import wire  # noqa: E402
 
 _TOOLBOX = "/.box/toolbox.py"
+_Header = Dict[str, Any]  # noqa: UP006
+_Message = Tuple[_Header, List[bytes]]  # noqa: UP006
 
 
 class Gone(BaseException):
@@ -33,13 +37,15 @@ class ToolTimeout(BaseException):
 class Runner:
     """One sandbox's state."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor: int) -> None:
         self._socket = descriptor
-        self._commands = self._tree = self._toolbox = None
-        self._current = None  # id of the request that is being served
-        self._tool_seconds = 60.0
+        self._commands: Any = None
+        self._tree: Any = None
+        self._toolbox: Any = None
+        self._current = 0  # id of the request that is being served
+        self._tool_seconds, self._head, self._tail = 60.0, 15_000, 15_000
 
-    def serve(self):
+    def serve(self) -> None:
         """Answer requests until the controller is gone."""
         while True:
             header, blobs = self._receive()
@@ -57,21 +63,21 @@ class Runner:
                 out = []
             self._send(dict(answer, id=self._current), out)
 
-    def _setup(self, header, blobs):
+    def _setup(self, header: _Header, blobs: "list[bytes]") -> _Message:
         with open("/proc/self/oom_score_adj", "w") as handle:  # first to go when memory is short
             handle.write("1000")
         limits = header["limits"]
         self._tree, notes = mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
         confine.give_up_privileges()
         self._commands = command.Commands(
-            header["workdir"],
-            header["bwrap"],
-            blobs[0],
-            header["environment"],
-            limits,
-            header["nested"],
-            self._interrupted,
-            self._socket,
+            workdir=header["workdir"],
+            bwrap=header["bwrap"],
+            program=blobs[0],
+            environment=header["environment"],
+            limits=limits,
+            nested=header["nested"],
+            wake=self._socket,
+            interrupted=self._interrupted,
         )
         if self._commands.nested is None:  # the first box on this machine finds out
             notes += self._commands.try_nesting()
@@ -82,12 +88,13 @@ class Runner:
         os.chdir(header["workdir"])
         os.umask(0o022)
         spec = importlib.util.spec_from_file_location("toolbox", _TOOLBOX)
+        assert spec is not None and spec.loader is not None
         self._toolbox = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._toolbox)
         nested, overlay = self._commands.nested, self._tree.upper is not None
         return {"nested": nested, "overlay": overlay, "notes": notes}, []
 
-    def _tool(self, header, blobs):
+    def _tool(self, header: _Header, blobs: "list[bytes]") -> _Message:
         started = time.monotonic()
         workdir = self._tree.workdir
         signal.signal(signal.SIGALRM, _too_long)
@@ -100,47 +107,48 @@ class Runner:
         except command.Failure:
             raise
         except ToolTimeout:
-            text = "TimeoutError: %s took longer than %g s" % (header["name"], self._tool_seconds)
+            text = f"TimeoutError: {header['name']} took longer than {self._tool_seconds:g} s"
             error = True
         except Exception as caught:
-            text, error = "%s: %s" % (type(caught).__name__, caught), True
+            text, error = f"{type(caught).__name__}: {caught}", True
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"text": text, "error": bool(error), "seconds": time.monotonic() - started}, []
 
-    def _run_bash(self, script, timeout):
+    def _run_bash(self, script: str, timeout: float) -> command.Result:
         left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
         self._send({"id": self._current, "busy": timeout}, [])
         try:
             if "\0" in script:
                 raise ValueError("a command cannot contain NUL bytes")
-            return self._commands.run(
-                ["/bin/bash", "-lc", script], timeout, head=self._head, tail=self._tail
-            )
+            return self._command(["/bin/bash", "-lc", script], timeout, b"")
         finally:
             signal.setitimer(signal.ITIMER_REAL, max(left, 1.0))
 
-    def _exec(self, header, blobs):
-        result = self._commands.run(
-            header["argv"], header["timeout"], blobs[0], self._head, self._tail
+    def _command(self, argv: "list[str]", timeout: float, stdin: bytes) -> command.Result:
+        return self._commands.run(
+            argv, timeout=timeout, stdin=stdin, head=self._head, tail=self._tail
         )
+
+    def _exec(self, header: _Header, blobs: "list[bytes]") -> _Message:
+        result = self._command(header["argv"], header["timeout"], blobs[0])
         return result, [result.pop("stdout"), result.pop("stderr")]
 
-    def _read(self, header, blobs):
+    def _read(self, header: _Header, blobs: "list[bytes]") -> _Message:
         path = os.path.join(self._tree.workdir, header["path"])
         return {}, [files.read_file(path, header["largest"])]
 
-    def _write(self, header, blobs):
-        for change, content in zip(header["changes"], blobs):
+    def _write(self, header: _Header, blobs: "list[bytes]") -> _Message:
+        for change, content in zip(header["changes"], blobs):  # noqa: B905 - Python 3.10
             files.write_file(
                 self._tree.workdir,
                 change["path"],
                 None if change["deleted"] else content,
-                change["executable"],
+                executable=change["executable"],
             )
         return {}, []
 
-    def _delta(self, header, blobs):
+    def _delta(self, header: _Header, blobs: "list[bytes]") -> _Message:
         delta = files.Delta(self._tree, header["max_files"], header["max_bytes"])
         found = delta.collect()
         listed = [
@@ -149,15 +157,16 @@ class Runner:
         ]
         return {"files": listed, "left_out": delta.left_out}, [item[1] or b"" for item in found]
 
-    def _interrupted(self):
+    def _interrupted(self) -> bool:
         header, _ = self._receive()
-        return header["op"] == "cancel" and header["id"] == self._current
+        return bool(header["op"] == "cancel" and header["id"] == self._current)
 
-    def _receive(self):
-        header = wire.parse(self._exactly(wire.LENGTH.size), self._exactly)
-        return header, [self._exactly(size) for size in wire.lengths(header)]
+    def _receive(self) -> _Message:
+        size = wire.header_size(self._exactly(wire.LENGTH.size))
+        header = wire.parse(self._exactly(size))
+        return header, [self._exactly(size) for size in wire.blob_sizes(header)]
 
-    def _exactly(self, size):
+    def _exactly(self, size: int) -> bytes:
         pieces = []
         while size:
             piece = os.read(self._socket, min(size, 1 << 20))
@@ -167,26 +176,24 @@ class Runner:
             size -= len(piece)
         return b"".join(pieces)
 
-    def _send(self, header, blobs):
+    def _send(self, header: _Header, blobs: "list[bytes]") -> None:
         view = memoryview(wire.pack(header, blobs))
         while view:
             view = view[os.write(self._socket, view) :]
 
 
-def _too_long(_number, _frame):
+def _too_long(_number: int, _frame: Any) -> None:
     raise ToolTimeout()
 
 
-def main():
+def main() -> None:
     """Keep the socket away from everything else, then serve."""
     descriptor = os.dup(0)  # dup'ed descriptors are not inherited by commands
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    try:
+    with contextlib.suppress(Gone, ConnectionError):
         Runner(descriptor).serve()
-    except (Gone, ConnectionError):
-        pass
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""The processes of the box other than its own: counted, weighed, ended.
+
+Standard library only and Python 3.6+: this file runs inside the sandbox, whose /proc shows all
+processes of the box, those in nested namespaces included, and none of the host.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import time
+
+_PAGE = resource.getpagesize()
+
+
+def others() -> "list[int]":
+    """Process ids of everything but the box's init and this process."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and not _ours(int(name))]
+
+
+def _ours(pid: int) -> bool:
+    return pid in (1, os.getpid())
+
+
+def kill(pid: int) -> None:
+    """End one process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def sweep() -> None:
+    """End everything but the box's init and this process, however often it forks."""
+    while True:
+        pids = others()
+        if not pids:
+            return
+        for pid in pids:
+            kill(pid)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.002)
+
+
+def memory_used(limit: int) -> int:
+    """Bytes in use: resident pages; where that is over ``limit``, shared ones counted once."""
+    pids = others()
+    total = sum(_resident(pid) for pid in pids)
+    if total > limit:  # forked workers share pages
+        total = sum(_proportional(pid) for pid in pids)
+    return total
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as handle:
+            return int(handle.read().split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as handle:
+            for line in handle:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return _resident(pid)

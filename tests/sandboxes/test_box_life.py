@@ -1,0 +1,150 @@
+"""Start, end, cancellation and death: what is left must be nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tadpole.errors import SandboxDied
+from tadpole.protocols import SandboxSpec
+from tadpole.sandboxes.probe import command_lines
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_eight_in_parallel_do_not_mix(start, census):
+    boxes = await asyncio.gather(*(start() for _ in range(8)))
+
+    async def work(number, box):
+        script = f"echo {number} > mine; sleep {census.mark} & sleep 0.2; cat mine"
+        result = await box.exec(["/bin/bash", "-c", script], timeout=60)
+        return result.stdout, [change.content for change in await box.delta()]
+
+    results = await asyncio.gather(*(work(i, box) for i, box in enumerate(boxes)))
+    assert results == [(f"{i}\n", [f"{i}\n".encode()]) for i in range(8)]
+    assert census.count() == 0
+
+
+async def test_calls_of_one_box_take_turns(box):
+    calls = [box.exec(["/bin/echo", str(i)], timeout=20) for i in range(5)]
+    assert [r.stdout for r in await asyncio.gather(*calls)] == [f"{i}\n" for i in range(5)]
+
+
+async def test_close_leaves_no_process_no_file_and_no_descriptor(engine, tree, census):
+    await (await engine.start(SandboxSpec(tree))).close()
+    before, files = descriptors(), set(Path("/tmp").glob("*"))
+    for _ in range(3):
+        box = await engine.start(SandboxSpec(tree))
+        running = asyncio.create_task(box.exec(["sleep", census.mark], timeout=60))
+        while census.count() == 0:
+            await asyncio.sleep(0.01)
+        init = box.init_pid()
+        await box.close()
+        assert census.count() == 0
+        assert not os.path.exists(f"/proc/{init}")
+        with pytest.raises(SandboxDied):
+            await running
+    assert descriptors() == before
+    assert {path for path in set(Path("/tmp").glob("*")) - files if "box" in path.name} == set()
+
+
+async def test_cancelling_a_command_kills_it_and_keeps_the_box_in_step(box, census):
+    for _ in range(3):
+        running = asyncio.create_task(box.exec(["sleep", census.mark], timeout=60))
+        while census.count() == 0:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert census.count() == 0
+        result = await box.exec(["echo", "next"], timeout=20)
+        assert result.stdout == "next\n"
+
+
+async def test_cancelling_a_bash_tool_kills_its_command(box, census):
+    arguments = {"command": f"sleep {census.mark}", "timeout": 60}
+    running = asyncio.create_task(box.tool("Bash", arguments))
+    while census.count() == 0:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert census.count() == 0
+    assert (await box.tool("Read", {"file_path": "pkg/core.py"})).text == "value = 1\n"
+
+
+async def test_cancelling_one_that_waits_for_its_turn_leaves_the_other(box):
+    first = asyncio.create_task(box.exec(["sleep", "0.5"], timeout=20))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(box.exec(["echo", "second"], timeout=20))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    assert (await first).code == 0
+    assert (await box.exec(["echo", "third"], timeout=20)).stdout == "third\n"
+
+
+async def test_a_dead_box_is_an_error_and_not_a_hang(box):
+    running = asyncio.create_task(box.exec(["sleep", "60"], timeout=60))
+    await asyncio.sleep(0.2)
+    os.kill(box.init_pid(), signal.SIGKILL)
+    with pytest.raises(SandboxDied):
+        await asyncio.wait_for(running, 10)
+    with pytest.raises(SandboxDied):
+        await box.delta()
+
+
+def test_the_end_of_the_thread_that_started_it_does_not_end_it(engine, tree):
+    loop = asyncio.new_event_loop()
+    made = []
+    start = loop.create_task(engine.start(SandboxSpec(tree)))
+    thread = threading.Thread(target=lambda: made.append(loop.run_until_complete(start)))
+    thread.start()
+    thread.join()
+    time.sleep(0.1)
+    try:
+        result = loop.run_until_complete(made[0].exec(["echo", "alive"], timeout=20))
+        assert result.stdout == "alive\n"
+    finally:
+        loop.run_until_complete(made[0].close())
+        loop.close()
+
+
+CONTROLLER = """
+import asyncio, sys
+from pathlib import Path
+from tadpole.protocols import SandboxSpec
+from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+async def main():
+    engine = BubblewrapEngine(Path(sys.argv[2]))
+    boxes = [await engine.start(SandboxSpec(Path(sys.argv[1]))) for _ in range(2)]
+    print("up", flush=True)
+    await asyncio.gather(*(box.exec(["sleep", sys.argv[3]], timeout=100) for box in boxes))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_everything_dies_with_the_controller(tree, engine, tmp_path, census, how):
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, tree, tmp_path / "toolbox.py", census.mark],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 20
+    while sum(line.startswith(f"sleep\0{census.mark}".encode()) for line in command_lines()) < 2:
+        assert time.monotonic() < deadline and controller.poll() is None
+        time.sleep(0.02)
+    controller.send_signal(how)
+    controller.wait(timeout=20)
+    deadline = time.monotonic() + 5
+    while census.count() or any(str(tree).encode() in line for line in command_lines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
