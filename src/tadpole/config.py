@@ -34,15 +34,15 @@ from tadpole.settings import (
 PUBLISHED = "published"  # the preset that changes nothing
 
 # What each section shapes, by name in the run directory ...
-_EPISODES = ("calibrate.jsonl", "warmup", "updates.jsonl", "eval.jsonl")
+_EPISODES = ("calibration.jsonl", "warmup", "rollouts.jsonl", "eval.jsonl")
 _SHAPES = {
     "policy": _EPISODES,
     "leaf": _EPISODES,
     "tasks": ("tasks", *_EPISODES),
-    "calibrate": ("calibrate.jsonl",),
-    "warmup": ("warmup", "updates.jsonl"),
-    "sampling": ("calibrate.jsonl", "updates.jsonl"),
-    "train": ("updates.jsonl",),
+    "calibrate": ("calibration.jsonl",),
+    "warmup": ("warmup", "rollouts.jsonl"),
+    "sampling": ("calibration.jsonl", "rollouts.jsonl"),
+    "train": ("rollouts.jsonl",),
     "eval": ("eval.jsonl",),
 }
 # ... and the settings that change how fast or how far, but not what comes out.

@@ -13,10 +13,14 @@ from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
-from tadpole.models.prepare import Prepared, prepare_policy
 from tadpole.pilot.calibrate import Calibrated, calibrate, split
 from tadpole.pilot.make import make_tasks
-from tadpole.rl.climb import climb, warm_up_policy
+from tadpole.prepare import Prepared, prepare_policy
+from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
+from tadpole.rl.climb import Climb
+from tadpole.rl.learner import Learner
+from tadpole.rl.metrics import UpdateRow
+from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
 from tadpole.split import Part, Place, Split, load_split, save_split
 from tadpole.stage import stage
@@ -24,7 +28,6 @@ from tadpole.task import Task
 from tadpole.trace import Attempt
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
-CHECKPOINTS = "checkpoints"
 
 
 async def make(job: Job) -> list[Task]:
@@ -44,15 +47,14 @@ async def make(job: Job) -> list[Task]:
         )
 
 
-async def warm_up(job: Job) -> None:
-    """Warm the policy up, where that is on and not done; records where training starts."""
-    with _prepared(job, PolicyRole.RAW) as raw:
+async def start_policy(job: Job) -> None:
+    """Settle where training starts: the model, warmed up where that is on and not done yet."""
+    with prepared_policy(job, PolicyRole.RAW) as raw:
         note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=raw.policy.fingerprint))
-        weights = job.rundir.path / WARMUP
-        if job.warms_up and not weights.exists():
+        if job.warms_up and not checkpoints(job.rundir.path / WARMUP):
             with stage(job.rundir, "warm up"):
-                await warm_up_policy(job, raw, weights)
-    with _prepared(job, PolicyRole.BEFORE) as start:
+                await _warm_up(job, raw)
+    with prepared_policy(job, PolicyRole.BEFORE) as start:
         note_policy(
             job.rundir,
             PolicyRow(
@@ -64,6 +66,30 @@ async def warm_up(job: Job) -> None:
         )
 
 
+async def _warm_up(job: Job, raw: Prepared) -> None:
+    asked = job.config.warmup
+    learner = Learner(
+        raw.loaded.model,
+        lr=asked.lr,
+        weight_decay=0.0,
+        dtype=raw.dtype,
+        micro_batch_tokens=job.config.train.micro_batch_tokens,
+    )
+    with job.progress.task("warm up", total=asked.steps) as bar:
+        await warm_up(
+            learner,
+            raw.dialogue,
+            job.workshop.engine,
+            steps=asked.steps,
+            batch=asked.batch,
+            seed=job.seed(asked.seed),
+            progress=lambda done, loss: bar.update(done=done, note=f"loss {loss:.3f}"),
+        )
+    state = CheckpointState(update=0, fingerprint="warmed-up")
+    root = job.rundir.directory(WARMUP)
+    save_checkpoint(root, raw.loaded.model, raw.loaded.tokenizer, None, state)
+
+
 async def calibrate_tasks(job: Job) -> Split:
     """Find the learnable tasks by rollouts of the policy that training starts from.
 
@@ -72,9 +98,9 @@ async def calibrate_tasks(job: Job) -> Split:
     found = load_split(job.rundir)
     if found is not None:
         return found
-    await warm_up(job)
+    await start_policy(job)
     asked = job.config.calibrate
-    with stage(job.rundir, "calibrate"), _prepared(job, PolicyRole.BEFORE) as start:
+    with stage(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
         rollout = _rollout(job, start)
 
         async def attempt(task: Task, sample: int) -> Attempt:
@@ -92,6 +118,10 @@ async def calibrate_tasks(job: Job) -> Split:
             attempt=attempt,
             samples=asked.samples,
             band=asked.band,
+            start_rung=asked.start_rung,
+            max_moves=asked.max_moves,
+            concurrency=job.config.run.concurrency,
+            policy=start.policy.fingerprint,
             rundir=job.rundir,
             progress=job.progress,
         )
@@ -101,15 +131,15 @@ async def calibrate_tasks(job: Job) -> Split:
 async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
     tasks = job.part(Part.TRAIN)
-    with stage(job.rundir, "train"), _prepared(job, PolicyRole.BEFORE) as start:
-        checkpoint, update = await climb(job, start, tasks, _rollout(job, start))
-    with _prepared(job, checkpoint) as after:
+    with stage(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
+        checkpoint = await _climb(job, start, tasks)
+    with prepared_policy(job, checkpoint) as after:
         note_policy(
             job.rundir,
             PolicyRow(
                 role=PolicyRole.AFTER,
                 fingerprint=after.policy.fingerprint,
-                update=update,
+                update=read_state(checkpoint).update,
                 warmed_up=job.warms_up,
                 path=str(checkpoint.relative_to(job.rundir.path)),
             ),
@@ -117,11 +147,46 @@ async def train(job: Job) -> Path:
     return checkpoint
 
 
+async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
+    asked = job.config.train
+    learner = Learner(
+        start.loaded.model,
+        lr=asked.lr,
+        betas=asked.betas,
+        weight_decay=asked.weight_decay,
+        grad_clip=asked.grad_clip,
+        delta=asked.dppo_delta,
+        temperature=job.config.sampling.temperature,
+        dtype=start.dtype,
+        micro_batch_tokens=asked.micro_batch_tokens,
+    )
+    climb = Climb(
+        rollout=_rollout(job, start),
+        policy=start.policy,
+        learner=learner,
+        tokenizer=start.loaded.tokenizer,
+        rundir=job.rundir,
+        settings=asked,
+        sampling=job.config.sampling.at(job.config.leaf.max_tokens_per_turn),
+        seed=job.seed(asked.seed),
+        base=start.policy.fingerprint,
+    )
+    made = checkpoints(job.rundir.path / "checkpoints")
+    done = read_state(made[-1]).update if made else 0
+    with job.progress.task("train", total=asked.updates, done=done) as bar:
+
+        def show(row: UpdateRow) -> None:
+            reward = "none" if row.mean_reward is None else f"{row.mean_reward:.3f}"
+            bar.update(done=row.update, note=f"mean reward {reward}")
+
+        return await climb.run(tasks, show)
+
+
 async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
     """Evaluate one policy of the run on the held-out tasks."""
     tasks = job.part(Part.HELD_OUT)
     asked = job.config.eval
-    with stage(job.rundir, f"evaluate {role.value}"), _prepared(job, role) as prepared:
+    with stage(job.rundir, f"evaluate {role.value}"), prepared_policy(job, role) as prepared:
         rollout = _rollout(job, prepared)
 
         async def attempt(task: Task, sample: int) -> Attempt:
@@ -148,13 +213,16 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
 
 
 @contextmanager
-def _prepared(job: Job, which: PolicyRole | Path) -> Iterator[Prepared]:
+def prepared_policy(job: Job, which: PolicyRole | Path) -> Iterator[Prepared]:
     """A policy of the run in memory. Raises RunError where the run does not have it yet."""
     weights: Path | None = None
     if isinstance(which, Path):
         weights = which
     elif which is PolicyRole.BEFORE and job.warms_up:
-        weights = job.rundir.path / WARMUP
+        made = checkpoints(job.rundir.path / WARMUP)
+        if not made:
+            raise RunError(f"{job.rundir.path} is not warmed up yet: run tadpole tasks calibrate")
+        weights = made[-1]
     elif which is PolicyRole.AFTER:
         row = policies(job.rundir).get(which)
         if row is None:

@@ -5,6 +5,7 @@ import random
 
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
+from tadpole.pilot.calibrate import Measured
 from tadpole.pilot.taskdir import save
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rundir import RunDir
@@ -108,6 +109,9 @@ def fill(run: RunDir, *, text: str = "", updates: int = 24, after: bool = True) 
         )
         for task in tasks[:-2]
     ]
+    for place in places:
+        row = {"task": place.id, "name": place.name, "rung": 3, "kept": True}
+        run.append("calibrated", Measured(**row, passes=place.passes, valid=place.valid))
     save_split(run, Split(places=tuple(places)))
     roles = {PolicyRole.RAW: 0.02, PolicyRole.BEFORE: 0.2, PolicyRole.AFTER: 0.6}
     for role, rate in roles.items():

@@ -3,13 +3,15 @@
 import io
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tadpole.evals.intervals import Estimate
 from tadpole.rl.metrics import UpdateRow
@@ -18,7 +20,7 @@ from tadpole.rl.metrics import UpdateRow
 _INK, _FAINT, _LINE = "#010101", "#020202", "#030303"
 _ONE, _TWO = "#040404", "#050505"
 _VARIABLES = {_INK: "--ink", _FAINT: "--faint", _LINE: "--line", _ONE: "--one", _TWO: "--two"}
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "tadpole",  # the same rows give the same bytes
     "font.family": "sans-serif",
@@ -46,7 +48,7 @@ _SETTINGS = {
 def learning_curve(rows: Sequence[UpdateRow]) -> Markup:
     """Mean raw reward by update: each update, and the mean of the last few with its band."""
     points = [(row.update, row.mean_reward) for row in rows if row.mean_reward is not None]
-    with mpl.rc_context(_SETTINGS):
+    with rc_context(_SETTINGS):
         figure = Figure(figsize=(9.4, 3.1), layout="constrained")
         axes = figure.subplots()
         updates = np.array([update for update, _ in points], dtype=float)
@@ -76,7 +78,7 @@ def health(rows: Sequence[UpdateRow]) -> Markup:
         "generated tokens per episode": [row.mean_generated for row in rows],
     }
     present = {name: ys for name, ys in series.items() if any(y is not None for y in ys)}
-    with mpl.rc_context(_SETTINGS):
+    with rc_context(_SETTINGS):
         figure = Figure(figsize=(9.4, 1.75 * -(-len(present) // 3)), layout="constrained")
         grid = figure.subplots(-(-len(present) // 3), 3, squeeze=False).ravel()
         for axes, (name, ys) in zip(grid, present.items(), strict=False):
@@ -93,7 +95,7 @@ def health(rows: Sequence[UpdateRow]) -> Markup:
 
 def intervals(estimates: Mapping[str, Estimate]) -> Markup:
     """pass@1 with intervals, one line per policy, the first on top."""
-    with mpl.rc_context(_SETTINGS):
+    with rc_context(_SETTINGS):
         figure = Figure(figsize=(5.2, 0.6 + 0.42 * len(estimates)), layout="constrained")
         axes = figure.subplots()
         for row, (name, found) in enumerate(estimates.items()):
@@ -121,12 +123,13 @@ def _running(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _whole_ticks(axes: Axes) -> None:
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _svg(figure: Figure, title: str) -> Markup:
     out = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None, "Creator": None})
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(out, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)

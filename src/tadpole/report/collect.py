@@ -81,7 +81,7 @@ def collect(run: RunDir) -> Story:
         policies=roles,
         gain=compare(before, after) if before and after else None,
         updates=_last_of_each(run.rows(metrics.TABLE, UpdateRow)),
-        tasks=_lines(tasks, load_split(run), before, after),
+        tasks=_lines(tasks, load_split(run), _measured(run), before, after),
         attempts=attempts,
         stages=run.rows(STAGES, StageRow),
         notices=notices,
@@ -104,6 +104,7 @@ def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
 def _lines(
     tasks: Sequence[Task],
     split: Split | None,
+    measured: dict[str, Tally],
     before: Scoreboard | None,
     after: Scoreboard | None,
 ) -> list[TaskLine]:
@@ -116,13 +117,21 @@ def _lines(
                 task=chosen,
                 part=place.part.value if place else ("dropped" if split else ""),
                 rung=chosen.rung,
-                calibrated=Tally(place.passes, place.valid) if place and place.valid else None,
+                calibrated=measured.get(task.name),
                 before=before.tallies.get(chosen.id) if before else None,
                 after=after.tallies.get(chosen.id) if after else None,
             )
         )
     order = {"held out": 0, "train": 1, "": 2, "dropped": 3}
     return sorted(lines, key=lambda line: (order[line.part], line.task.name))
+
+
+def _measured(run: RunDir) -> dict[str, Tally]:
+    """The last measurement of each task by calibration, by name."""
+    from tadpole.pilot.calibrate import VERDICTS, Measured
+
+    rows = run.rows(VERDICTS, Measured)
+    return {row.name: Tally(row.passes, row.valid) for row in rows if row.valid}
 
 
 def _last_of_each(rows: Sequence[UpdateRow]) -> list[UpdateRow]:
