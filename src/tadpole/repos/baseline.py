@@ -15,7 +15,7 @@ from typing import Any
 from tadpole.errors import SourceError
 from tadpole.outcome import TestStatus
 from tadpole.protocols import ExecReason, SandboxEngine, SandboxSpec
-from tadpole.repos.runtime import PYTHON, WORKDIR
+from tadpole.repos.box import PYTHON, WORKDIR
 from tadpole.repos.testrun import LineCoverage, TestReport, run_tests, with_reporter
 from tadpole.task import Recipe
 

@@ -60,9 +60,11 @@ async def pin(wanted: Wanted) -> Wanted:
 
     Raises SourceError.
     """
-    if wanted.kind == "git" and not wanted.version:
+    if wanted.version or wanted.kind == "pypi":
+        return wanted
+    if wanted.kind == "git":
         return Wanted("git", wanted.location, await git.head(_url(wanted.location)))
-    return wanted
+    return Wanted("directory", wanted.location, _directory(wanted).source.version)
 
 
 async def fetch(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
@@ -72,11 +74,32 @@ async def fetch(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
     if wanted.kind == "git":
         pinned = await pin(wanted)
         await git.checkout(_url(pinned.location), pinned.version, scratch / "checkout")
-        return _of_tree(pinned, files.from_directory(scratch / "checkout"))
+        found = files.from_directory(scratch / "checkout")
+        source = Source("git", pinned.location, pinned.version, files.digest(found))
+        return _some(Fetched(source, found))
+    fetched = _directory(wanted)
+    if wanted.version and wanted.version != fetched.source.version:
+        raise SourceError(
+            f"{wanted.location} has changed since version {wanted.version} of it was used: "
+            "restore it, or make the tasks again"
+        )
+    return fetched
+
+
+def _directory(wanted: Wanted) -> Fetched:
     root = Path(wanted.location)
     if not root.is_dir():
         raise SourceError(f"there is no directory {root}: it was where this source came from")
-    return _of_tree(wanted, files.from_directory(root))
+    found = files.from_directory(root)
+    digest = files.digest(found)
+    return _some(Fetched(Source("directory", wanted.location, digest[:16], digest), found))
+
+
+def _some(fetched: Fetched) -> Fetched:
+    if not fetched.files:
+        where = fetched.source.location
+        raise SourceError(f"{where} has no files: give the directory of a repository")
+    return fetched
 
 
 async def _release(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
@@ -93,14 +116,6 @@ async def _release(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
 def _version(archive: Path) -> str:
     stem = re.sub(r"\.(tar\.\w+|tgz|zip)$", "", archive.name)
     return stem.rsplit("-", 1)[-1]
-
-
-def _of_tree(wanted: Wanted, found: Files) -> Fetched:
-    if not found:
-        raise SourceError(f"{wanted.location} has no files: give the directory of a repository")
-    digest = files.digest(found)
-    version = wanted.version or digest[:16]
-    return Fetched(Source(wanted.kind, wanted.location, version, digest), found)
 
 
 def _url(location: str) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tadpole.errors import TaskError
 from tadpole.protocols import SandboxEngine, SandboxSpec
-from tadpole.repos import baseline, files, git, runtime, source
+from tadpole.repos import baseline, box, files, git, source
 from tadpole.repos.pip import Pip
 from tadpole.repos.recipe import recipe_for, release
 from tadpole.repos.runtime import Project, Runtime, Runtimes
 from tadpole.repos.shelf import Shelf, explained
 from tadpole.repos.snapshot import Baseline, Snapshot
-from tadpole.repos.source import Wanted
+from tadpole.repos.source import Fetched, Wanted
 from tadpole.task import Recipe, Source, Task
 
 SUITES_AT_ONCE = 2  # whole test suites, over all snapshots being built
@@ -48,10 +48,10 @@ class Store:
             if wanted.kind == "pypi" and not wanted.version:
                 wanted = replace(wanted, version=release(wanted.location))
             found, tree = await self._source(await source.pin(wanted))
-            content = files.from_directory(tree)
-            recipe = recipe_for(found.kind, found.location, content)
-            built = await self._runtimes.resolve(Project(found, recipe, tree, content))
+            recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
+            built = await self._runtimes.resolve(Project(found, recipe, tree))
             key = _snapshot_key(found, built)
+            tree = await self._complete(tree, built)
             found = replace(found, licence=built.licence)
 
             async def measure(place: Path) -> None:
@@ -80,7 +80,7 @@ class Store:
         """
         place = self._trees.at(task.id) / "repo"
         if not place.is_dir():
-            _, pristine = await self._pristine(task)
+            pristine, _ = await self._rebuilt(task)
 
             async def build(beside: Path) -> None:
                 repo = beside / "repo"
@@ -97,18 +97,7 @@ class Store:
 
         Raises SourceError or TaskError.
         """
-        found, pristine = await self._pristine(task)
-        with explained(self.cache):
-            content = files.from_directory(pristine)
-            project = Project(found, task.recipe, pristine, content)
-            if project.runtime_key != task.runtime:
-                raise TaskError(
-                    f"{task.name} was made in another environment (Python or locked packages): "
-                    "use the Python it was made with, or make it again with tadpole tasks make"
-                )
-            built = await self._runtimes.get(project)
-            if _snapshot_key(found, built) != task.snapshot:
-                raise TaskError(f"{task.name} does not belong to its source: make it again")
+        _, built = await self._rebuilt(task)
         return self._spec(await self.tree(task), built.venv, task.recipe)
 
     def box(self, snapshot: Snapshot, tree: Path | None = None) -> SandboxSpec:
@@ -117,49 +106,98 @@ class Store:
 
     def python(self, of: Task | Snapshot) -> str:
         """Path of the interpreter inside the box."""
-        return runtime.PYTHON
+        return box.PYTHON
 
     def _spec(self, tree: Path, venv: Path, recipe: Recipe) -> SandboxSpec:
         empty = self.cache / "empty"
         empty.mkdir(parents=True, exist_ok=True)
         return SandboxSpec(
             tree=tree,
-            mounts=runtime.mounts(venv, empty),
-            env=runtime.environment(recipe),
-            workdir=runtime.WORKDIR,
+            mounts=box.mounts(venv, empty),
+            env=box.environment(recipe),
+            workdir=box.WORKDIR,
         )
 
     async def _source(self, wanted: Wanted) -> tuple[Source, Path]:
         """The pristine tree of a source, fetched where the cache lacks it."""
-        if wanted.kind == "directory":  # only its content says which one it is
-            found = files.digest(files.from_directory(Path(wanted.location)))
-            wanted = replace(wanted, version=found[:16])
-        name = json.dumps([wanted.kind, wanted.location, wanted.version])
-        key = hashlib.sha256(name.encode()).hexdigest()
+        if not wanted.version:
+            wanted = replace(wanted, version=await self._newest(wanted))
 
         async def build(beside: Path) -> None:
-            scratch = beside / "scratch"
-            scratch.mkdir()
-            got = await source.fetch(wanted, scratch, self._pip)
-            (beside / "tree").mkdir()
-            (beside / "tree").chmod(0o755)
-            files.write(beside / "tree", got.files.values())
-            (beside / "source.json").write_text(json.dumps(asdict(got.source)))
-            shutil.rmtree(scratch)
+            _keep(beside, await self._fetch(wanted, beside / "scratch"))
 
-        place = await self._sources.get(key, build)
+        place = await self._sources.get(_source_key(wanted), build)
         return Source(**json.loads((place / "source.json").read_text())), place / "tree"
 
-    async def _pristine(self, task: Task) -> tuple[Source, Path]:
+    async def _newest(self, wanted: Wanted) -> str:
+        """The version that was the newest when it was first asked for."""
+
+        async def build(beside: Path) -> None:
+            got = await self._fetch(wanted, beside / "scratch")
+
+            async def keep(place: Path) -> None:
+                _keep(place, got)
+
+            version = got.source.version
+            await self._sources.get(_source_key(replace(wanted, version=version)), keep)
+            (beside / "version").write_text(version)
+
+        newest = Shelf(self.cache / "sources" / "newest")
+        return (await newest.get(_source_key(wanted), build) / "version").read_text()
+
+    async def _fetch(self, wanted: Wanted, scratch: Path) -> Fetched:
+        scratch.mkdir()
+        try:
+            return await source.fetch(wanted, scratch, self._pip)
+        finally:
+            shutil.rmtree(scratch)
+
+    async def _complete(self, tree: Path, built: Runtime) -> Path:
+        """The source tree, with the files that only the project's build makes."""
+        made = built.generated
+        if made is None:
+            return tree
+
+        async def build(beside: Path) -> None:
+            files.link(tree, beside / "tree")
+            files.write(beside / "tree", files.from_directory(made).values())
+
+        name = hashlib.sha256(f"{tree.parent.name} {built.key}".encode()).hexdigest()
+        return await Shelf(self.cache / "sources" / "complete").get(name, build) / "tree"
+
+    async def _rebuilt(self, task: Task) -> tuple[Path, Runtime]:
+        """The pristine tree and the environment of a task. Raises SourceError, TaskError."""
         asked = task.source
         with explained(self.cache):
             found, tree = await self._source(Wanted(asked.kind, asked.location, asked.version))
-        if found.sha256 != asked.sha256:
-            raise TaskError(
-                f"{asked.location} {asked.version} is not what {task.name} was made from (its "
-                "hash differs): restore it, or make the task again"
-            )
-        return found, tree
+            if found.sha256 != asked.sha256:
+                raise TaskError(
+                    f"{asked.location} {asked.version} is not what {task.name} was made from "
+                    "(its hash differs): restore it, or make the task again"
+                )
+            project = Project(found, task.recipe, tree)
+            if project.runtime_key != task.runtime:
+                raise TaskError(
+                    f"{task.name} was made in another environment (Python or locked packages): "
+                    "use the Python it was made with, or make it again with tadpole tasks make"
+                )
+            built = await self._runtimes.get(project)
+            if _snapshot_key(found, built) != task.snapshot:
+                raise TaskError(f"{task.name} does not belong to its source: make it again")
+            return await self._complete(tree, built), built
+
+
+def _keep(place: Path, got: Fetched) -> None:
+    tree = place / "tree"
+    tree.mkdir()
+    tree.chmod(0o755)
+    files.write(tree, got.files.values())
+    (place / "source.json").write_text(json.dumps(asdict(got.source)))
+
+
+def _source_key(wanted: Wanted) -> str:
+    name = json.dumps([wanted.kind, wanted.location, wanted.version])
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _snapshot_key(found: Source, built: Runtime) -> str:
