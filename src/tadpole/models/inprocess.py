@@ -1,0 +1,288 @@
+"""A Hugging Face model as a policy in this process: token ids in, token ids out.
+
+One thread owns the model and decodes all open requests together; new ones join between two
+tokens. In float32 it computes with the learner's own weights; in bfloat16 with a copy whose
+linear layers are rounded exactly as the learner's autocast rounds them, so that the sampling
+and the training probability of a token differ only by the order of summation.
+"""
+
+import asyncio
+import contextlib
+import copy
+import hashlib
+import queue
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from tadpole.errors import ModelError
+from tadpole.models.draw import draw
+from tadpole.models.padded import PaddedDecoder
+from tadpole.models.slots import SlotDecoder, common_prefix, has_plain_attention
+from tadpole.protocols import Sampled, Sampling
+
+
+@dataclass(eq=False)
+class _Request:
+    prompt: list[int]
+    sampling: Sampling
+    episode: str
+    generator: torch.Generator
+    limit: int  # tokens that may still be generated
+    future: "asyncio.Future[Sampled]"
+    loop: asyncio.AbstractEventLoop
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    def finish(self, sampled: Sampled | Exception) -> None:
+        def deliver() -> None:
+            if self.future.done():
+                return
+            if isinstance(sampled, Exception):
+                self.future.set_exception(sampled)
+            else:
+                self.future.set_result(sampled)
+
+        # The loop may be gone when a run is torn down; nobody waits for the answer then.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(deliver)
+
+
+class InProcessPolicy:
+    """Implements :class:`tadpole.protocols.TokenPolicy` on a model in memory.
+
+    ``slots`` bounds how many conversations are decoded together; ``max_context`` (tokens) cuts
+    a turn that would outgrow it. ``end_ids`` end a turn.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        end_ids: Sequence[int],
+        fingerprint: str,
+        dtype: torch.dtype = torch.float32,
+        slots: int = 32,
+        max_context: int = 2048,
+    ):
+        self.model = model
+        self.dtype = dtype
+        self.max_context = max_context
+        self.version = 0
+        self._fingerprint = fingerprint
+        self._end_ids = frozenset(end_ids)
+        self._slots = slots
+        self._rounded = _rounded_copy(model) if dtype is torch.bfloat16 else model
+        self._rounded.eval()
+        self._padded = not has_plain_attention(model.config)
+        self._decoder = None if self._padded else SlotDecoder(self._rounded, slots, dtype)
+        self._owner: list[str | None] = [None] * slots
+        self._waiting: list[_Request] = []
+        self._active: list[_Request] = []  # _active[i] decodes in slot i
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The base weights and the number of updates since."""
+        return self._fingerprint
+
+    async def sample(
+        self, prompt_ids: Sequence[int], sampling: Sampling, *, episode: str, seed: int
+    ) -> Sampled:
+        """See the protocol. Raises ModelError where the prompt leaves no room to answer."""
+        room = self.max_context - len(prompt_ids)
+        if not prompt_ids or room <= 0:
+            raise ModelError(f"{len(prompt_ids)} prompt tokens, {self.max_context} are the limit")
+        self._ensure_thread()
+        loop = asyncio.get_running_loop()
+        request = _Request(
+            list(prompt_ids),
+            sampling,
+            episode,
+            torch.Generator().manual_seed(_stream(seed, episode, len(prompt_ids))),
+            min(sampling.max_tokens, room),
+            loop.create_future(),
+            loop,
+        )
+        self._inbox.put(request)
+        return await request.future
+
+    def release(self, episode: str) -> None:
+        """See the protocol."""
+        self._inbox.put(episode)
+
+    def refresh(self, fingerprint: str, version: int) -> None:
+        """The model's weights have changed: sample from the new ones, forget all caches.
+
+        To be called while no request is open (between a rollout and the next).
+        """
+        if self._rounded is not self.model:
+            _copy_weights(self.model, self._rounded)
+        self._fingerprint, self.version = fingerprint, version
+        if self._decoder is not None:
+            self._decoder.forget()
+
+    def close(self) -> None:
+        """End the decoding thread; open requests fail. Idempotent."""
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="policy", daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            idle = not self._active and not self._waiting
+            if not self._receive(block=idle):
+                for request in (*self._active, *self._waiting):
+                    request.finish(ModelError("the policy was closed"))
+                self._active, self._waiting = [], []
+                return
+            try:
+                with torch.no_grad(), self._numerics():
+                    if self._decoder is None:
+                        self._decode_padded()
+                    else:
+                        self._decode_slots(self._decoder)
+            except Exception as error:  # the thread must answer, whatever happened
+                broken = (*self._active, *self._waiting)
+                self._active, self._waiting = [], []
+                for request in broken:
+                    request.finish(ModelError(f"sampling failed: {type(error).__name__}: {error}"))
+
+    def _numerics(self) -> Any:
+        if self.dtype is torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.model.device.type, dtype=self.dtype)
+
+    def _receive(self, block: bool) -> bool:
+        """Take all that has arrived. False: close."""
+        while True:
+            try:
+                message = self._inbox.get(block=block)
+            except queue.Empty:
+                return True
+            block = False
+            if message is None:
+                return False
+            if isinstance(message, str):
+                self._owner = [None if owner == message else owner for owner in self._owner]
+            else:
+                self._waiting.append(message)
+
+    def _decode_slots(self, decoder: SlotDecoder) -> None:
+        """One token for every open request; requests that wait are read in first."""
+        first, tails = len(self._active), []
+        for request in self._admissible():
+            low = len(self._active)
+            slot = self._slot_of(request, decoder, low)
+            decoder.swap(slot, low)
+            self._owner[slot], self._owner[low] = self._owner[low], request.episode
+            done = decoder.adopt(low, request.prompt)
+            tails.append(request.prompt[done:])
+            self._active.append(request)
+            self._waiting.remove(request)
+        if tails:
+            self._take(first, decoder.extend(first, tails))
+        elif self._active:
+            self._take(0, decoder.extend(0, [[request.ids[-1]] for request in self._active]))
+        for slot in range(len(self._active) - 1, -1, -1):
+            request = self._active[slot]
+            if not self._is_done(request):
+                continue
+            last = len(self._active) - 1
+            decoder.swap(slot, last)
+            self._owner[slot], self._owner[last] = self._owner[last], self._owner[slot]
+            self._active[slot] = self._active[last]
+            self._active.pop()
+            request.finish(self._result(request))
+
+    def _admissible(self) -> list[_Request]:
+        """Waiting requests that fit. Of several that begin alike only the first is read now:
+        the others copy its keys and values in the next round."""
+        chosen: list[_Request] = []
+        for request in self._waiting:
+            if len(self._active) + len(chosen) >= self._slots:
+                break
+            alike = any(
+                common_prefix(other.prompt, request.prompt) > len(request.prompt) // 2
+                for other in chosen
+            )
+            if not alike or request.episode in self._owner:
+                chosen.append(request)
+        return chosen
+
+    def _slot_of(self, request: _Request, decoder: SlotDecoder, low: int) -> int:
+        """The slot that the episode owns, else a free one, else the shortest idle one."""
+        for slot in range(low, self._slots):
+            if self._owner[slot] == request.episode:
+                return slot
+        idle = range(low, self._slots)
+        return min(idle, key=lambda slot: (self._owner[slot] is not None, len(decoder.ids[slot])))
+
+    def _decode_padded(self) -> None:
+        """Serve waiting requests as one batch, from first token to last."""
+        batch, self._waiting = self._waiting[: self._slots], self._waiting[self._slots :]
+        if not batch:
+            return
+        self._active = batch
+        decoder = PaddedDecoder(self._rounded)
+        self._take(0, decoder.begin([request.prompt for request in batch]))
+        while not all(map(self._is_done, batch)):
+            self._take(0, decoder.extend([request.ids[-1] for request in batch]))
+        self._active = []
+        for request in batch:
+            request.finish(self._result(request))
+
+    def _take(self, first: int, logits_BV: torch.Tensor) -> None:
+        requests = self._active[first:]
+        ids, logprobs = draw(
+            logits_BV.cpu(), [r.sampling for r in requests], [r.generator for r in requests]
+        )
+        for request, token, logprob in zip(requests, ids, logprobs, strict=True):
+            if not self._is_done(request):
+                request.ids.append(token)
+                request.logprobs.append(logprob)
+
+    def _is_done(self, request: _Request) -> bool:
+        ended = bool(request.ids) and request.ids[-1] in self._end_ids
+        return ended or len(request.ids) >= request.limit
+
+    def _result(self, request: _Request) -> Sampled:
+        ended = request.ids[-1] in self._end_ids
+        return Sampled(tuple(request.ids), tuple(request.logprobs), ended, self.version)
+
+
+def _stream(seed: int, episode: str, position: int) -> int:
+    """A random stream for one turn that does not depend on what else is being sampled."""
+    digest = hashlib.sha256(f"{seed} {episode} {position}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _rounded_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy for inference with linear layers in bfloat16 and all else shared."""
+    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
+    rounded = copy.deepcopy(model, memo)
+    for module in rounded.modules():
+        if isinstance(module, torch.nn.Linear):
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                low = torch.nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
+                setattr(module, name, low)
+    return rounded
+
+
+@torch.no_grad()
+def _copy_weights(model: PreTrainedModel, rounded: PreTrainedModel) -> None:
+    for source, target in zip(model.modules(), rounded.modules(), strict=True):
+        if isinstance(source, torch.nn.Linear):
+            for name, parameter in source.named_parameters(recurse=False):
+                getattr(target, name).copy_(parameter)

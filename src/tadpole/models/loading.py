@@ -1,0 +1,82 @@
+"""A policy's weights and tokenizer from a Hugging Face directory or name."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from tadpole.errors import ModelError
+from tadpole.leaf.calls import CallFormat
+
+QWEN_XML_FAMILIES = ("qwen3_5", "qwen3_next")  # model types whose template teaches XML calls
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in float32 (CPU) or bfloat16 (GPU), ready to be sampled and trained."""
+
+    model: Any
+    tokenizer: Any
+    call_format: CallFormat
+    fingerprint: str  # of the weights' content
+
+
+def load_model(location: str | Path, device: str = "cpu") -> Loaded:
+    """Load ``location``. Raises ModelError, one line, where it is no model directory."""
+    path = Path(location)
+    named = not path.exists() and not str(location).startswith((".", "/", "~"))
+    if not named and not (path / "config.json").is_file():
+        raise ModelError(
+            f"{location} is no model directory (no config.json in it): give one that "
+            "transformers' save_pretrained wrote, a model name, or 'embedded'"
+        )
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    try:
+        config = AutoConfig.from_pretrained(location)
+        tokenizer = AutoTokenizer.from_pretrained(location)
+        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype).to(device)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(f"cannot load the model {location}: {reason[0]}") from error
+    xml = config.model_type.startswith(QWEN_XML_FAMILIES)
+    return Loaded(
+        model=model,
+        tokenizer=tokenizer,
+        call_format=CallFormat.QWEN_XML if xml else CallFormat.HERMES,
+        fingerprint=weights_hash(path) if not named else str(location),
+    )
+
+
+def weights_hash(directory: Path) -> str:
+    """The first 16 hex digits of the hash over a directory's weight files."""
+    digest = hashlib.sha256()
+    for file in sorted(directory.glob("*.safetensors")):
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def pick_device(wanted: str) -> str:
+    """``auto`` is the first GPU where there is one, else the CPU."""
+    if wanted != "auto":
+        return wanted
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def pick_dtype(wanted: str, device: str) -> torch.dtype:
+    """``auto`` is bfloat16 where the hardware multiplies it natively, else float32."""
+    if wanted == "float32":
+        return torch.float32
+    fast = device.startswith("cuda") or _cpu_has_bfloat16()
+    return torch.bfloat16 if wanted == "bfloat16" or fast else torch.float32
+
+
+def _cpu_has_bfloat16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags or "bf16" in flags.split()

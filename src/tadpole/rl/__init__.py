@@ -1,0 +1,1 @@
+"""Reinforcement learning: the published update as pure functions, and the loop around them."""

@@ -1,0 +1,57 @@
+"""Checkpoints of a climb: a Hugging Face directory, the optimizer's state, and where it stood.
+
+A checkpoint is written beside its place and renamed into it, so that one that exists is whole.
+Only the newest keeps its optimizer state: it is twice as large as the weights.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from tadpole.rl.learner import Learner
+from tadpole.trace import Record
+
+STATE, OPTIMIZER = "tadpole.json", "optimizer.pt"
+
+
+class CheckpointState(Record):
+    """What a checkpoint says of itself."""
+
+    format: Literal[1] = 1
+    update: int  # updates that have been applied
+    fingerprint: str  # name of these weights in the rows
+
+
+def save_checkpoint(
+    root: Path, model: Any, tokenizer: Any, learner: Learner | None, state: CheckpointState
+) -> Path:
+    """Write ``root/update-N`` and return it. Raises OSError; older checkpoints stay."""
+    target = root / f"update-{state.update:05d}"
+    beside = root / f".{target.name}.part"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        if learner is not None:
+            learner.save(beside / OPTIMIZER)
+        (beside / STATE).write_text(state.model_dump_json())
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(beside, target)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    for older in checkpoints(root)[:-1]:
+        (older / OPTIMIZER).unlink(missing_ok=True)
+    return target
+
+
+def checkpoints(root: Path) -> list[Path]:
+    """All whole checkpoints, oldest first."""
+    return sorted(path.parent for path in root.glob(f"update-*/{STATE}"))
+
+
+def read_state(checkpoint: Path) -> CheckpointState:
+    """What a checkpoint says of itself."""
+    return CheckpointState.model_validate_json((checkpoint / STATE).read_bytes())

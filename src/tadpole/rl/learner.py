@@ -1,0 +1,151 @@
+"""One optimizer step from one batch of trajectories, and the state that it carries.
+
+The published optimizer: Adam (decoupled weight decay), constant learning rate, gradient clipped
+to norm 1, no reference KL and no entropy bonus.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tadpole.errors import TrainerError
+from tadpole.models.slots import has_plain_attention
+from tadpole.rl.batch import MicroBatch, Sample, micro_batches
+from tadpole.rl.logprob import token_logprobs
+from tadpole.rl.loss import kept_tokens, policy_loss
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one update did. Probabilities, not logarithms, in the two p - q figures."""
+
+    loss: float
+    grad_norm: float  # before clipping
+    tokens: int  # |T|
+    mean_abs_pq: float
+    max_abs_pq: float
+    dropped_share: float
+    entropy: float  # nats a token
+
+
+class Learner:
+    """Owns the optimizer of a model. ``dtype`` bfloat16 means autocast over float32 weights."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.98),
+        weight_decay: float = 0.1,
+        grad_clip: float = 1.0,
+        delta: float = 0.2,
+        temperature: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+        micro_batch_tokens: int = 2048,
+        max_mean_gap: float = 0.05,
+    ):
+        self.model = model
+        self.grad_clip = grad_clip
+        self.delta = delta
+        self.temperature = temperature
+        self.dtype = dtype
+        self.micro_batch_tokens = micro_batch_tokens
+        self.max_mean_gap = max_mean_gap
+        self.share = has_plain_attention(model.config)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=lr, betas=betas, weight_decay=weight_decay, foreach=False
+        )
+
+    def update(self, samples: Sequence[Sample]) -> UpdateStats:
+        """Apply one step. Raises TrainerError, with the weights untouched, where it must not be.
+
+        That is: nothing to train on, a loss or gradient that is not finite, or sampling and
+        training probabilities that disagree by more than ``max_mean_gap`` in the mean.
+        """
+        trainable = sum(sample.trainable for sample in samples)
+        if not trainable:
+            raise TrainerError("an update needs at least one trainable token")
+        total, gaps, worst, dropped, entropy = 0.0, 0.0, 0.0, 0, 0.0
+        self.model.train()
+        for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
+            logp_N, entropy_N = self._score(batch)
+            logq_N = batch.logq_N.to(logp_N.device)
+            advantage_N = batch.advantage_N.to(logp_N.device)
+            loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
+            loss.backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                gap_N = (logp_N.exp() - logq_N.exp()).abs()
+                total += float(loss)
+                gaps += float(gap_N.sum())
+                worst = max(worst, float(gap_N.max()))
+                dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
+                entropy += float(entropy_N.sum())
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
+        stats = UpdateStats(
+            total,
+            norm,
+            trainable,
+            gaps / trainable,
+            worst,
+            dropped / trainable,
+            entropy / trainable,
+        )
+        self._step_or_refuse(stats)
+        return stats
+
+    def imitate(self, samples: Sequence[Sample]) -> float:
+        """One step of maximum likelihood on the marked tokens; the mean loss in nats a token."""
+        trainable = sum(sample.trainable for sample in samples)
+        total = 0.0
+        self.model.train()
+        for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
+            logp_N, _ = self._score(batch)
+            loss = -logp_N.sum() / trainable
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def save(self, path: Path) -> None:
+        """Write the optimizer's state beside ``path``, then replace it."""
+        beside = path.with_suffix(".tmp")
+        torch.save(self.optimizer.state_dict(), beside)
+        os.replace(beside, path)
+
+    def load(self, path: Path) -> None:
+        """Continue with the optimizer's state as :meth:`save` wrote it."""
+        self.optimizer.load_state_dict(torch.load(path, weights_only=True))
+
+    def _score(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        with self._numerics():
+            return token_logprobs(self.model, batch, self.temperature)
+
+    def _numerics(self) -> Any:
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=self.dtype)
+
+    def _step_or_refuse(self, stats: UpdateStats) -> None:
+        wrong = None
+        if not (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
+            wrong = f"loss {stats.loss} or gradient norm {stats.grad_norm} is not finite"
+        elif stats.mean_abs_pq > self.max_mean_gap:
+            wrong = (
+                f"mean |p - q| is {stats.mean_abs_pq:.4f}, above {self.max_mean_gap}: the engine "
+                "samples from another distribution than the one that is trained"
+            )
+        if wrong is None:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if wrong is not None:
+            raise TrainerError(wrong)

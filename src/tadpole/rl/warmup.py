@@ -1,0 +1,45 @@
+"""The interface warm-up of a tiny policy: maximum likelihood on self-made transcripts.
+
+Off for every model but the embedded one. What it does and does not teach is said in
+:mod:`tadpole.rl.transcripts`; that it was done is recorded beside the weights.
+"""
+
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tadpole.leaf.dialogue import Dialogue
+from tadpole.protocols import SandboxEngine, SandboxSpec
+from tadpole.rl.batch import Sample
+from tadpole.rl.learner import Learner
+from tadpole.rl.transcripts import transcript
+
+
+async def warm_up(
+    learner: Learner,
+    dialogue: Dialogue,
+    engine: SandboxEngine,
+    *,
+    steps: int,
+    batch: int,
+    seed: int,
+    progress: Callable[[int, float], None],
+) -> list[float]:
+    """Take ``steps`` optimizer steps of ``batch`` transcripts; the loss of each, nats a token.
+
+    ``progress`` is called with (steps done, loss).
+    """
+    rng = random.Random(f"warm-up {seed}")
+    losses = []
+    with tempfile.TemporaryDirectory(prefix="tadpole-") as tree:
+        Path(tree).chmod(0o755)
+        sandbox = await engine.start(SandboxSpec(tree=Path(tree)))
+        try:
+            for step in range(steps):
+                made = [await transcript(dialogue, sandbox, rng) for _ in range(batch)]
+                losses.append(learner.imitate([Sample(tokens, 1.0) for tokens in made]))
+                progress(step + 1, losses[-1])
+        finally:
+            await sandbox.close()
+    return losses

@@ -1,0 +1,139 @@
+"""One attempt at a task: a box, an episode in it, its change, its grade, and the rows of all that.
+
+Calibration, training and evaluation make their attempts here, so that a policy is trained on
+exactly what it is measured by.
+"""
+
+import asyncio
+import hashlib
+import time
+from dataclasses import dataclass, field
+
+from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
+from tadpole.grading.patch import git_patch
+from tadpole.leaf.dialogue import Dialogue
+from tadpole.leaf.loop import LeafSettings, run_episode
+from tadpole.outcome import STOP_POLICY, StopReason, outcome_of
+from tadpole.protocols import Grader, Sampling, SandboxEngine, TokenPolicy
+from tadpole.repos.store import Store
+from tadpole.rl.reward import raw_reward
+from tadpole.rundir import RunDir
+from tadpole.task import FileChange, Task
+from tadpole.trace import Attempt, Grade, Trace
+
+
+@dataclass
+class Rollout:
+    """What an attempt needs, besides the task. ``concurrency`` bounds the open boxes."""
+
+    engine: SandboxEngine
+    store: Store
+    grader: Grader
+    policy: TokenPolicy
+    dialogue: Dialogue
+    settings: LeafSettings
+    rundir: RunDir
+    concurrency: int = 4
+    truncated_reward: float = 0.5
+    seconds_grading: float = 0.0  # summed over attempts
+    _places: asyncio.Semaphore | None = field(default=None, repr=False)
+
+    async def attempt(
+        self, task: Task, sample: int, *, sampling: Sampling, stage: str, seed: int
+    ) -> tuple[Attempt, Trace]:
+        """Make one attempt; trace and patch are saved in the run directory before it returns.
+
+        ``stage`` and ``sample`` name the files; with ``seed`` they fix the random stream.
+        A box that fails makes an attempt of outcome ``infrastructure``, whose row the caller
+        makes again. Raises SandboxUnavailable, because then no attempt can be made.
+        """
+        if self._places is None:
+            self._places = asyncio.Semaphore(self.concurrency)
+        name = f"{stage}/{task.name}-{task.id[:8]}-{sample}"
+        async with self._places:
+            started = time.monotonic()
+            trace, delta, grade = await self._play(task, name, sampling, stream(seed, name))
+        outcome = outcome_of(
+            trace.stop, grade and grade.status, bool(grade and grade.resolved), not delta
+        )
+        patch = ""
+        if delta:
+            base = await self._base(task, delta)
+            patch = self.rundir.save_patch(git_patch(base, delta), name)
+        attempt = Attempt(
+            task=task.id,
+            task_name=task.name,
+            policy=trace.policy,
+            sample=sample,
+            stop=trace.stop,
+            outcome=outcome,
+            reward=raw_reward(outcome, trace.stop, self.truncated_reward),
+            turns=len(trace.turns),
+            generated_tokens=trace.generated_tokens,
+            seconds=time.monotonic() - started,
+            grade=grade,
+            trace=self.rundir.save_trace(trace, name),
+            patch=patch,
+        )
+        return attempt, trace
+
+    async def _play(
+        self, task: Task, name: str, sampling: Sampling, seed: int
+    ) -> tuple[Trace, tuple[FileChange, ...], Grade | None]:
+        try:
+            sandbox = await self.engine.start(await self.store.spec(task))
+        except SandboxUnavailable:
+            raise
+        except (SandboxStartError, SandboxDied) as error:
+            return self._unstarted(task, seed, str(error)), (), None
+        try:
+            trace = await run_episode(
+                task_id=task.id,
+                statement=task.statement,
+                sandbox=sandbox,
+                policy=self.policy,
+                dialogue=self.dialogue,
+                settings=self.settings,
+                sampling=sampling,
+                episode=name,
+                seed=seed,
+            )
+            delta = await sandbox.delta() if STOP_POLICY[trace.stop].grade else ()
+        except SandboxDied as error:
+            return self._unstarted(task, seed, str(error)), (), None
+        finally:
+            await sandbox.close()
+        if not STOP_POLICY[trace.stop].grade:
+            return trace, delta, None
+        begun = time.monotonic()
+        grade = await self.grader.grade(task, delta)
+        self.seconds_grading += time.monotonic() - begun
+        return trace, delta, grade
+
+    def _unstarted(self, task: Task, seed: int, error: str) -> Trace:
+        return Trace(
+            task=task.id,
+            policy=self.policy.fingerprint,
+            seed=seed,
+            system=self.dialogue.system,
+            statement=task.statement,
+            turns=(),
+            stop=StopReason.TOOL_ERROR,
+            error=error,
+        )
+
+    async def _base(self, task: Task, delta: tuple[FileChange, ...]) -> dict[str, FileChange]:
+        """The start tree's versions of the files that ``delta`` touches."""
+        tree = await self.store.tree(task)
+        base = {}
+        for change in delta:
+            path = tree / change.path
+            if path.is_file() and not path.is_symlink():
+                runnable = bool(path.stat().st_mode & 0o100)
+                base[change.path] = FileChange(change.path, path.read_bytes(), runnable)
+        return base
+
+
+def stream(seed: int, name: str) -> int:
+    """A random stream of its own for each name, stable over machines and versions."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "big")
