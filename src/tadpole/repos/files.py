@@ -74,7 +74,7 @@ def from_directory(root: Path) -> Files:
 
 
 def _content(path: Path, root: Path) -> bytes | None:
-    real = path.resolve() if path.is_symlink() else path
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
     if not real.is_relative_to(root) or not stat.S_ISREG(_mode(real)):
         return None
     return real.read_bytes()

@@ -30,7 +30,7 @@ class Store:
     def __init__(self, cache: Path, engine: SandboxEngine, pip: Pip = Pip()) -> None:  # noqa: B008
         self.cache = cache.expanduser().absolute()
         self.engine = engine
-        self._pip = pip
+        self.pip = pip
         self._slots = asyncio.Semaphore(SUITES_AT_ONCE)
         self._sources = Shelf(self.cache / "sources")
         self._snapshots = Shelf(self.cache / "snapshots")
@@ -148,7 +148,7 @@ class Store:
     async def _fetch(self, wanted: Wanted, scratch: Path) -> Fetched:
         scratch.mkdir()
         try:
-            return await source.fetch(wanted, scratch, self._pip)
+            return await source.fetch(wanted, scratch, self.pip)
         finally:
             shutil.rmtree(scratch)
 

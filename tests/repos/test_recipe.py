@@ -1,0 +1,94 @@
+import pytest
+
+from tadpole.errors import SourceError
+from tadpole.repos.recipe import discover, names, recipe_for, release
+from tadpole.task import FileChange, Recipe
+
+
+def _files(*paths: str, **texts: str):
+    named = {path.replace("__", "."): text for path, text in texts.items()}
+    return {path: FileChange(path, named.get(path, "").encode()) for path in [*paths, *named]}
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (
+            ("lib/__init__.py", "tests/test_a.py", "setup.py", "docs/conf.py"),
+            Recipe((".",), ("lib",), ("tests",)),
+        ),
+        (
+            ("src/lib/__init__.py", "src/lib/tests/test_a.py"),
+            Recipe(("src",), ("lib",), ("src/lib/tests",)),
+        ),
+        (("lib.py", "test_lib.py", "conftest.py"), Recipe((".",), ("lib",), ("test_lib.py",))),
+        (("lib.py", "tests.py"), Recipe((".",), ("lib",), ("tests.py",))),
+        (
+            ("lib/__init__.py", "lib/test/deep/a_test.py", "examples/__init__.py"),
+            Recipe((".",), ("lib",), ("lib/test",)),
+        ),
+        (("lib/__init__.py", "lib/core.py"), Recipe((".",), ("lib",), ())),
+    ],
+)
+def test_a_recipe_is_discovered(paths: tuple[str, ...], expected: Recipe) -> None:
+    assert discover(_files(*paths)) == expected
+
+
+def test_what_the_tests_need_is_read_from_the_repository() -> None:
+    text = """
+[project.optional-dependencies]
+test = ["freezegun"]
+docs = ["sphinx"]
+[dependency-groups]
+tests = ["hypothesis>=6", {include-group = "more"}]
+more = ["mock"]
+[tool.pytest.ini_options]
+addopts = "-ra --cov=lib --cov-report=term"
+timeout = 10
+"""
+    found = discover(_files("lib/__init__.py", "tests/test_a.py", pyproject__toml=text))
+    wanted = {"freezegun", "hypothesis>=6", "mock", "pytest-cov", "pytest-timeout"}
+    assert set(found.requirements) == wanted
+
+
+def test_what_setup_cfg_says_is_read_too() -> None:
+    text = "[tool:pytest]\naddopts = -n auto\ntestpaths = checks\n"
+    text += "[options.extras_require]\ntest =\n  freezegun\n  # no\n"
+    found = discover(
+        {
+            **_files("lib/__init__.py", "tests/test_a.py", "checks/test_b.py"),
+            "setup.cfg": FileChange("setup.cfg", text.encode()),
+        }
+    )
+    assert found.test_paths == ("checks",)
+    assert set(found.requirements) == {"freezegun", "pytest-xdist"}
+
+
+def test_the_repository_has_the_last_word() -> None:
+    text = '[tool.tadpole]\ntest_paths = ["checks"]\nenv = { TZ = "UTC" }\n'
+    found = recipe_for(
+        "git", "x", _files("lib/__init__.py", "tests/test_a.py", pyproject__toml=text)
+    )
+    assert found.test_paths == ("checks",)
+    assert found.packages == ("lib",)
+    assert found.env == (("TZ", "UTC"),)
+
+
+def test_a_repository_without_tests() -> None:
+    with pytest.raises(SourceError, match=r"x has no tests .*test_paths") as error:
+        recipe_for("git", "x", _files("lib/__init__.py"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_broken_pyproject() -> None:
+    with pytest.raises(SourceError, match=r"pyproject\.toml cannot be read"):
+        recipe_for("git", "x", _files(pyproject__toml="["))
+
+
+def test_every_known_library_names_a_release_and_can_be_used() -> None:
+    assert len(names()) >= 16
+    for name in names():
+        assert release(name)
+        recipe = recipe_for("pypi", name, {})
+        assert recipe.packages
+        assert recipe.test_paths
