@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 
 import pytest
 
@@ -43,7 +42,7 @@ async def test_killing_everything_ends_only_the_call(box, script):
 
 async def test_fork_bomb(start, census):
     box = await start(Limits(processes=64))
-    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=2)
+    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=1)
     assert result.seconds < 6
     assert census.count() == 0
     assert (await bash(box, "echo alive")).stdout == "alive\n"
@@ -216,8 +215,8 @@ async def test_output_flood_is_killed(box):
 
 
 async def test_no_descriptors_and_no_terminal(box):
-    result = await bash(box, "ls /proc/$$/fd | paste -sd' '; tty; echo x > /dev/tty")
-    assert result.stdout == "0 1 2\nnot a tty\n"
+    result = await bash(box, "ls /proc/$$/fd; tty; echo x > /dev/tty")
+    assert result.stdout == "0\n1\n2\nnot a tty\n"
 
 
 async def test_giant_sparse_file(start):
@@ -229,9 +228,3 @@ async def test_removing_or_swapping_the_work_tree(box, tree):
     await bash(box, "rm -rf /repo /tmp")
     assert (await bash(box, "pwd; echo new > a; cat a")).stdout == "/repo\nnew\n"
     assert (tree / "pkg" / "core.py").exists()
-
-
-async def test_host_paths_seen_in_the_box_name_no_secrets(box):
-    mounts = (await bash(box, "cat /proc/self/mountinfo")).stdout
-    assert sys.prefix not in (await bash(box, "env")).stdout
-    assert "rw,lowerdir=/.box/lower" in mounts or not box.overlay

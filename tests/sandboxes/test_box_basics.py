@@ -23,8 +23,9 @@ async def test_exit_codes_and_signals(box):
     assert (await box.exec(["/bin/bash", "-c", "exit 7"], timeout=9)).code == 7
     killed = await bash(box, "kill -SEGV $$")
     assert (killed.code, killed.reason) == (139, ExecReason.SIGNAL)
-    missing = await box.exec(["no-such-program"], timeout=9)
-    assert missing.code == 127 and "not found" in missing.stderr
+    for program in ("no-such-program", "./no-such", "/no/such", "pkg/core.py"):
+        missing = await box.exec([program], timeout=9)
+        assert missing.code == 127 and "not found" in missing.stderr
 
 
 async def test_standard_input_is_what_is_given_and_else_closed(box):
@@ -145,6 +146,14 @@ async def test_the_longer_deadline_of_a_bash_tool_counts(start):
     box = await start(Limits(call_seconds=0.3))
     seen = await box.tool("Bash", {"command": "sleep 1; echo late", "timeout": 30})
     assert seen.text == "0 exited late\n"
+
+
+async def test_a_tool_cannot_take_the_hosts_memory(start):
+    box = await start(Limits(memory=256 << 20))
+    await bash(box, "truncate -s 1024M big; truncate -s 1024M big2")
+    seen = await box.tool("Read", {"file_path": "big"})
+    assert seen.error and seen.text.startswith("MemoryError")
+    assert (await bash(box, "echo alive")).stdout == "alive\n"
 
 
 async def test_a_closed_box_says_so(box):

@@ -1,3 +1,7 @@
+import os
+from types import SimpleNamespace
+
+from tadpole.sandboxes.inside import files
 from tadpole.task import FileChange
 
 
@@ -99,3 +103,28 @@ async def test_more_files_than_fit_leave_the_new_ones_out(box):
     found = await box.delta()
     assert len(found) == 5000 and box.left_out == 1001
     assert by_path(found)["run.sh"].content == b"v = 1\n"
+
+
+def test_a_copied_tree_tells_the_same(tree, tmp_path):
+    """Where there is no overlay, the box copies the tree and compares it as a whole."""
+    work = tmp_path / "work"
+    work.mkdir()
+    lower = os.open(tree, os.O_RDONLY)
+    try:
+        files.copy_tree(lower, str(work))
+        assert (work / "link.py").is_symlink() and os.access(work / "run.sh", os.X_OK)
+        copied = SimpleNamespace(workdir=str(work), lower=lower, upper=None)
+        assert files.Delta(copied, 100, 1 << 20).collect() == []
+        (work / "pkg/core.py").write_text("value = 2\n")
+        (work / "pkg/deep/leaf.py").rename(work / "new.py")
+        (work / "pkg/deep").rmdir()
+        (work / "run.sh").chmod(0o644)
+        os.mkfifo(work / "fifo")
+        assert files.Delta(copied, 100, 1 << 20).collect() == [
+            ("new.py", b"leaf = 1\n", False),
+            ("pkg/core.py", b"value = 2\n", False),
+            ("pkg/deep/leaf.py", None, False),
+            ("run.sh", b"#!/bin/sh\necho run\n", False),
+        ]
+    finally:
+        os.close(lower)

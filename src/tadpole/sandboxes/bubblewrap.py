@@ -12,12 +12,12 @@ not trust each other put a virtual machine around it); side channels; CPU use wi
 deadline; memory between two looks of the watchdog, where no cgroup bounds it.
 """
 
-import asyncio
 import contextlib
 import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import ClassVar
 
 from tadpole.errors import SandboxDied, SandboxError, SandboxStartError, SandboxUnavailable
 from tadpole.protocols import SandboxSpec
@@ -35,9 +35,11 @@ _TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
 class BubblewrapEngine:
     """Starts sandboxes. ``toolbox`` is the file whose ``call`` the box runs for each tool."""
 
+    # Whether namespaces nest on this machine: the first box finds out.
+    _nested: ClassVar[bool | None] = None
+
     def __init__(self, toolbox: Path = _TOOLBOX) -> None:
         self._toolbox = toolbox
-        self._nested: bool | None = None  # whether namespaces nest here: the first box tells
 
     async def start(self, spec: SandboxSpec) -> BubblewrapSandbox:
         """Start a box over ``spec.tree``.
@@ -62,7 +64,8 @@ class BubblewrapEngine:
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
             )
-            process: subprocess.Popen[bytes] = await asyncio.wrap_future(started)
+            # Waited for here, a few milliseconds, so that a cancellation cannot come between.
+            process: subprocess.Popen[bytes] = started.result()
         except OSError as error:
             ours.close()
             os.close(status_fd)
@@ -96,7 +99,7 @@ class BubblewrapEngine:
         }
         try:
             await sandbox.connect(setup, [program], _START_SECONDS)
-            self._nested = sandbox.nested
+            BubblewrapEngine._nested = sandbox.nested
         except BaseException as error:
             complaint = sandbox.complaint()
             with contextlib.suppress(Exception):

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from tadpole.errors import SandboxError
@@ -24,12 +25,20 @@ from tadpole.sandboxes.session import BubblewrapSandbox
 _LIMITS = Limits(memory=128 << 20, processes=32, disk=16 << 20, inodes=400)
 
 
+class Hold(StrEnum):
+    """How a wall stood up to being tried."""
+
+    HELD = "held"
+    WEAK = "weak"  # a bound that this machine's fallback cannot enforce; isolation holds
+    BROKEN = "BROKEN"
+
+
 @dataclass(frozen=True)
 class Canary:
     """One break-out that was tried."""
 
     name: str
-    held: bool
+    hold: Hold
     detail: str
 
 
@@ -46,8 +55,8 @@ class ProbeReport:
 
     @property
     def held(self) -> bool:
-        """Whether every canary held."""
-        return all(canary.held for canary in self.canaries)
+        """Whether no canary got through."""
+        return all(canary.hold is not Hold.BROKEN for canary in self.canaries)
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -59,8 +68,7 @@ class ProbeReport:
             *(f"note        {note}" for note in self.notes),
         ]
         return head + [
-            f"{'held  ' if canary.held else 'BROKEN'}      {canary.name}: {canary.detail}"
-            for canary in self.canaries
+            f"{canary.hold:<12}{canary.name}: {canary.detail}" for canary in self.canaries
         ]
 
 
@@ -106,35 +114,43 @@ async def _inside(sandbox: BubblewrapSandbox, secret: Path, port: int) -> list[C
     try:
         rows = json.loads(result.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        return [Canary("canaries", False, f"did not run: {result.stderr.strip()[-200:]}")]
-    return [Canary(name, held, detail) for name, held, detail in rows]
+        return [Canary("canaries", Hold.BROKEN, f"did not run: {result.stderr.strip()[-200:]}")]
+    # Only a tmpfs that the box may mount itself can be bounded in inodes.
+    weak = {"inode limit"} if not sandbox.mounts else set()
+    return [Canary(name, _hold(held, name in weak), detail) for name, held, detail in rows]
+
+
+def _hold(held: bool, weak: bool = False) -> Hold:
+    return Hold.HELD if held else Hold.WEAK if weak else Hold.BROKEN
 
 
 async def _memory(sandbox: BubblewrapSandbox) -> Canary:
     bomb = "import time; x = bytearray(b'x') * (512 << 20); time.sleep(20)"
     result = await sandbox.exec([str(box_python()), "-I", "-S", "-c", bomb], timeout=30)
     held = result.reason is ExecReason.MEMORY
-    return Canary("memory bomb", held, f"{result.reason} after {result.seconds:.2f} s")
+    return Canary("memory bomb", _hold(held), f"{result.reason} after {result.seconds:.2f} s")
 
 
 async def _daemon(sandbox: BubblewrapSandbox, mark: str) -> Canary:
     daemon = f"setsid nohup sleep 600.{mark} >/dev/null 2>&1 & disown; sleep 0.05"
     await sandbox.exec(["/bin/bash", "-c", daemon], timeout=20)
     left = sum(f"600.{mark}".encode() in line for line in command_lines())
-    return Canary("daemon after its call", left == 0, f"{left} processes left")
+    return Canary("daemon after its call", _hold(left == 0), f"{left} processes left")
 
 
 async def _pristine(sandbox: BubblewrapSandbox, tree: Path) -> Canary:
     await sandbox.exec(["/bin/bash", "-c", "echo changed > file; rm -rf .git"], timeout=20)
     held = (tree / "file").read_text() == "pristine\n" and len(await sandbox.delta()) == 1
-    return Canary("host's tree", held, "untouched" if held else "changed, or change not seen")
+    return Canary(
+        "host's tree", _hold(held), "untouched" if held else "changed, or change not seen"
+    )
 
 
 def _host_user(sandbox: BubblewrapSandbox) -> Canary:
     pid = sandbox.init_pid()
     status = Path(f"/proc/{pid}/status").read_text()
     user = int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
-    return Canary("host user", user != 0, f"uid {user}")
+    return Canary("host user", _hold(user != 0), f"uid {user}")
 
 
 def command_lines() -> list[bytes]:

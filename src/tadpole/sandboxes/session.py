@@ -46,6 +46,7 @@ class BubblewrapSandbox:
     ) -> None:
         self.notes: tuple[str, ...] = ()  # what this machine made us do differently
         self.overlay = False  # False: the tree was copied
+        self.mounts = False  # False: the box may not mount, so inodes are not bounded
         self.nested = False  # False: commands have no process namespace of their own
         self.left_out = 0  # files for which the last delta had no room
         self._process, self._control = process, control
@@ -63,7 +64,7 @@ class BubblewrapSandbox:
         self._reader, self._writer = await asyncio.open_connection(sock=self._control)
         answer, _ = await self._request({"op": "setup", **setup}, blobs, timeout)
         self.overlay, self.nested = answer["overlay"], answer["nested"]
-        self.notes = tuple(answer["notes"])
+        self.mounts, self.notes = answer["mounts"], tuple(answer["notes"])
 
     async def tool(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         """Run one Leaf tool in the box."""

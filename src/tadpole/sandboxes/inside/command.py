@@ -70,7 +70,8 @@ class Commands:
     ) -> "Result":
         """A dict: code, reason, stdout, stderr, stdout_cut, stderr_cut, seconds."""
         path = self.environment.get("PATH", os.defpath)
-        if "/" not in argv[0] and shutil.which(argv[0], path=path) is None:
+        program = os.path.join(self.workdir, argv[0]) if "/" in argv[0] else argv[0]
+        if "\0" not in program and shutil.which(program, path=path) is None:
             text = f"{argv[0]}: command not found\n".encode("utf-8", "surrogateescape")
             stderr = BoundedOutput(head, tail)
             stderr.feed(text)
@@ -153,6 +154,8 @@ class _Run:
             hard = resource.getrlimit(kind)[1]
             value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(kind, (value, value))
+        space = resource.getrlimit(resource.RLIMIT_AS)[1]  # the runner's own bound is not theirs
+        resource.setrlimit(resource.RLIMIT_AS, (space, space))
         if not self._commands.nested:  # else bubblewrap installs it, after its mounts
             confine.install_filter(self._commands.program)
 

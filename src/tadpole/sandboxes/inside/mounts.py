@@ -25,6 +25,7 @@ class Tree:
 
     def __init__(self, workdir: str, lower: int, upper: "int | None") -> None:
         self.workdir, self.lower, self.upper = workdir, lower, upper
+        self.mounted = False  # on a tmpfs of our own, bounded in bytes and inodes
 
 
 def _check(result: int, what: str) -> None:
@@ -82,7 +83,9 @@ def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
     _detach(SCRATCH)
     # The host's mounts are locked to us, so this one is covered instead.
     _mount("none", LOWER, kind="tmpfs", flags=_PLAIN | _MS_RDONLY, options="size=4k,nr_inodes=2")
-    return Tree(workdir, lower, upper), notes
+    tree = Tree(workdir, lower, upper)
+    tree.mounted = True
+    return tree, notes
 
 
 def _overlay(workdir: str, lower: int) -> "str | None":
@@ -91,6 +94,8 @@ def _overlay(workdir: str, lower: int) -> "str | None":
         return "its owner is another user"  # copy-up would be refused
     options = f"lowerdir={LOWER},upperdir={SCRATCH}/upper,workdir={SCRATCH}/work,userxattr"
     try:
+        # Needed to make a directory again that was removed; tmpfs has them since Linux 6.6.
+        os.setxattr(SCRATCH + "/work", b"user.probe", b"y")
         _mount("overlay", workdir, kind="overlay", flags=_PLAIN, options=options)
     except OSError as error:
         return str(error)

@@ -8,6 +8,7 @@ It ends, and the whole box with it, when the controller closes the socket or die
 import contextlib
 import importlib.util
 import os
+import resource
 import signal
 import sys
 import time
@@ -83,6 +84,9 @@ class Runner:
             notes += self._commands.try_nesting()
         self._tool_seconds = limits["call_seconds"]
         self._head, self._tail = limits["output_head"], limits["output_tail"]
+        # A tool that reads a giant file gets a MemoryError, and the host keeps its memory.
+        space = max(limits["memory"], 1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (space, resource.getrlimit(resource.RLIMIT_AS)[1]))
         os.environ.clear()
         os.environ.update(header["environment"])
         os.chdir(header["workdir"])
@@ -92,7 +96,12 @@ class Runner:
         self._toolbox = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self._toolbox)
         nested, overlay = self._commands.nested, self._tree.upper is not None
-        return {"nested": nested, "overlay": overlay, "notes": notes}, []
+        return {
+            "nested": nested,
+            "overlay": overlay,
+            "mounts": self._tree.mounted,
+            "notes": notes,
+        }, []
 
     def _tool(self, header: _Header, blobs: "list[bytes]") -> _Message:
         started = time.monotonic()
