@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers
 
 from tadpole.config import Config
 from tadpole.leaf.dialogue import Dialogue
@@ -34,6 +35,8 @@ def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> 
 
     Raises ModelError, one line, where that is no model or cannot be fetched.
     """
+    # Ours tells how far it is.
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     asked = config.policy
     torch.set_num_threads(asked.threads or len(os.sched_getaffinity(0)))
     device = pick_device(asked.device)

@@ -188,8 +188,6 @@ class TrainConfig(Section):
     """A token is dropped when its probability moved further than this in the good direction."""
     advantage_eps: Positive = 1e-6
     """Added to the standard deviation of a group's rewards."""
-    lag: Natural = 1
-    """How many updates the rollout's weights may be behind. Recipe: 1 or 3."""
     truncated_reward: Share = 0.5
     """Reward of an episode that solved its task but was cut by a limit."""
     length_from_update: Natural = 0
