@@ -161,8 +161,9 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[Function]:
             yield Function(prefix + node.name, node, tuple(rest), docstring)
         elif isinstance(node, ast.ClassDef):
             yield from _functions(node.body, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.If) and not _type_checking(node.test):
-            yield from _functions(node.body, prefix)
+        elif isinstance(node, ast.If):
+            if not _type_checking(node.test):
+                yield from _functions(node.body, prefix)
             yield from _functions(node.orelse, prefix)
         elif isinstance(node, ast.Try):
             for block in (node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody):
@@ -172,6 +173,5 @@ def _functions(body: list[ast.stmt], prefix: str) -> Iterator[Function]:
 
 
 def _type_checking(test: ast.expr) -> bool:
-    return any(
-        getattr(node, "id", getattr(node, "attr", "")) == "TYPE_CHECKING" for node in ast.walk(test)
-    )
+    """Whether a condition holds for type checkers only (``not TYPE_CHECKING`` does not)."""
+    return getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING"

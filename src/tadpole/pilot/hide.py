@@ -44,7 +44,7 @@ def without_tests(path: str, content: bytes, chains: Iterable[Chain]) -> bytes |
     return _cut(code, gone)
 
 
-def test_source(path: str, content: bytes, chain: Chain) -> str:
+def source_of(path: str, content: bytes, chain: Chain) -> str:
     """The source of one test, decorators included; empty where it is not found."""
     code = Code(path, content)
     for node in _definitions(code.tree.body, chain, code.tree.body):

@@ -27,7 +27,7 @@ def split(tasks: Sequence[Task], held_out_share: float, seed: int) -> tuple[list
             held |= set(group)
             taken += 1
     if not held and 0 < held_out_share < 1 and len(groups) > 1:
-        held = set(min(groups, key=len))
+        held = set(sorted(groups, key=len)[0])
     train = [task for number, task in enumerate(tasks) if number not in held]
     return train, [task for number, task in enumerate(tasks) if number in held]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.pilot.code import Code
-from tadpole.pilot.hide import locate, test_source
+from tadpole.pilot.hide import locate, source_of
 from tadpole.repos.testrun import Failure
 
 LONGEST_MESSAGE = 300  # characters of the first line
@@ -42,7 +42,7 @@ def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
 
     def size(node_id: str) -> tuple[int, int, str]:
         path, chain = locate(node_id)
-        source = test_source(path, (tree / path).read_bytes(), chain)
+        source = source_of(path, (tree / path).read_bytes(), chain)
         return len(source.splitlines()), len(failures[node_id].message), node_id
 
     return min(failures, key=size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tadpole.outcome import TestStatus
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.hide import by_file, locate, test_source, without_tests
+from tadpole.pilot.hide import by_file, locate, source_of, without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import ExecReason, Sandbox
 from tadpole.repos.snapshot import Snapshot
@@ -113,7 +113,7 @@ class Trial:
         staying = []
         for node_id in found.green:
             path, chain = locate(node_id)
-            if path not in contents or test_source(path, contents[path], chain):
+            if path not in contents or source_of(path, contents[path], chain):
                 staying.append(node_id)
         await self.sandbox.write(visible)
         report = await self._run(staying)
