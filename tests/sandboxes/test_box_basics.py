@@ -91,6 +91,14 @@ async def test_mounts_are_there_and_read_only(start, tmp_path):
     assert (await bash(box, "echo x > /opt/venv/bin/tool")).code != 0
 
 
+async def test_a_tree_closed_to_others_is_writable_in_its_box(start, tree):
+    tree.chmod(0o700)
+    (tree / "pkg/core.py").chmod(0o600)
+    box = await start()
+    result = await bash(box, "echo '# more' >> pkg/core.py && cat pkg/core.py")
+    assert result.stdout == "value = 1\n# more\n"
+
+
 async def test_a_mount_that_would_not_be_seen_is_refused(engine, tree, tmp_path):
     for target, source in (("/tmp/x", tree), ("/repo/x", tree), ("/opt/x", tmp_path / "none")):
         with pytest.raises(SandboxStartError, match=target):

@@ -41,6 +41,11 @@ class Canary:
     hold: Hold
     detail: str
 
+    @property
+    def held(self) -> bool:
+        """Whether it did not get through."""
+        return self.hold is not Hold.BROKEN
+
 
 @dataclass(frozen=True)
 class ProbeReport:
@@ -56,7 +61,7 @@ class ProbeReport:
     @property
     def held(self) -> bool:
         """Whether no canary got through."""
-        return all(canary.hold is not Hold.BROKEN for canary in self.canaries)
+        return all(canary.held for canary in self.canaries)
 
     def lines(self) -> list[str]:
         """For a person."""

@@ -6,7 +6,6 @@ them SandboxDied); a cancelled call that leaves its command running or the two e
 
 import asyncio
 import contextlib
-import errno
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tadpole.errors import SandboxDied, SandboxError
+from tadpole.errors import SandboxDied
 from tadpole.protocols import ExecReason, ExecResult, Limits
 from tadpole.sandboxes.inside import wire
 from tadpole.task import FileChange
@@ -149,6 +148,9 @@ class BubblewrapSandbox:
             except asyncio.CancelledError:
                 await self._stop(number, exchange)
                 raise
+            if answer.get("kind") == "Failure":  # it cannot run commands: no use going on
+                await asyncio.shield(self._end(answer["failure"]))
+                raise SandboxDied(f"the sandbox died: {answer['failure']}")
         if "failure" in answer:
             raise _failure(answer)
         return answer, out
@@ -267,8 +269,4 @@ def _clean(text: str) -> str:
 
 def _failure(answer: dict[str, Any]) -> Exception:
     message, code = answer["failure"], answer.get("errno")
-    if answer["kind"] == "ValueError":
-        return ValueError(message)
-    if code is not None:
-        return OSError(code, message) if code != errno.ENOENT else FileNotFoundError(code, message)
-    return SandboxError(message)
+    return OSError(code, message) if code else ValueError(message)  # ENOENT: FileNotFoundError
