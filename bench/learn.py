@@ -10,6 +10,7 @@ that do not overlap, and the control stays within 5 points. Goes on where it sto
 import asyncio
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,9 +56,9 @@ class Climbed:
 def main(out: Path, preset: str, seeds: int) -> None:
     """Run the seeds and the control; exit code 1 where the bar is missed."""
     try:
-        runs = [_run(out, preset, f"seed-{seed}", seed, {}) for seed in range(seeds)]
+        runs = [_run(out, preset, f"seed-{seed}", seed=seed, extra={}) for seed in range(seeds)]
         shuffled = {"train.shuffle_rewards": True}
-        control = _run(out, preset, "control", 0, shuffled, like=out / "seed-0")
+        control = _run(out, preset, "control", seed=0, extra=shuffled, like=out / "seed-0")
     except Exception as error:
         sys.exit(explain(error))
     for run in (*runs, control):
@@ -68,7 +69,13 @@ def main(out: Path, preset: str, seeds: int) -> None:
 
 
 def _run(
-    out: Path, preset: str, name: str, seed: int, extra: dict[str, object], like: Path | None = None
+    out: Path,
+    preset: str,
+    name: str,
+    *,
+    seed: int,
+    extra: Mapping[str, object],
+    like: Path | None = None,
 ) -> Climbed:
     tasks = str(out.absolute() / "tasks")
     flags = {"run.dir": str(out / name), "run.seed": seed, "tasks.dir": tasks, **extra}

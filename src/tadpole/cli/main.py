@@ -163,7 +163,7 @@ def _on_terminate() -> list[int]:
 
     def terminate(number: int, frame: FrameType | None) -> None:
         told.append(number)
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt  # not by SIGINT: a shell's background job ignores that one
 
     signal.signal(signal.SIGTERM, terminate)
     return told
