@@ -115,5 +115,8 @@ def test_installed_modules_are_read_from_the_environment(tmp_path):
         "a.pth",
     ):
         (site / name).mkdir(parents=True)
+    assert installed_modules(tmp_path) == frozenset()  # an interpreter, whose packages are hidden
+    installed_modules.cache_clear()
+    (tmp_path / "pyvenv.cfg").touch()
     assert installed_modules(tmp_path) == {"six", "attr", "fast"}
     assert installed_modules(tmp_path / "none") == frozenset()

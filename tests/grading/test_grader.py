@@ -253,3 +253,85 @@ async def test_nothing_is_written_to_the_start_tree(grader, tree, task):
     await grader.grade(task, task.gold)
     assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
     assert TESTS not in [path.read_bytes() for path in tree.rglob("*") if path.is_file()]
+
+
+async def test_tests_of_every_kind_pass_with_the_environments_plugins(engine, tmp_path):
+    test = b"""import unittest
+from unittest import mock
+import pytest
+from hypothesis import given, strategies as st
+from calc import core
+
+@pytest.fixture(scope="module", params=[1, 2])
+def number(request):
+    return request.param
+
+@pytest.fixture(autouse=True)
+def around(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda: "x")
+    yield
+
+@pytest.mark.asyncio
+async def test_async():
+    assert core.add(1, 1) == 2
+
+@given(st.integers(), st.integers())
+def test_given(a, b):
+    assert core.add(a, b) == a + b
+
+def test_number(number, capfd, tmp_path):
+    assert core.add(number, 0) == number and input() == "x"
+
+@mock.patch("calc.core.double", return_value=7)
+def test_patched(double):
+    assert core.double(1) == 7
+
+class Base:
+    @pytest.fixture(scope="class", autouse=True)
+    def once(self, request):
+        assert not hasattr(request.cls, "done")
+        request.cls.done = True
+        yield
+
+    def test_inherited(self):
+        assert core.add(1, 2) == 3
+
+class TestDerived(Base):
+    @staticmethod
+    def test_static():
+        assert core.add(1, 2) == 3
+
+class Classic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        assert not hasattr(cls, "done")
+        cls.done = True
+
+    def test_sub(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertEqual(core.add(n, n), 2 * n)
+
+    async def _helper(self): pass
+
+class Loop(unittest.IsolatedAsyncioTestCase):
+    async def test_loop(self):
+        self.assertEqual(core.add(1, 1), 2)
+"""
+    names = ["test_async", "test_given", "test_number[1]", "test_number[2]", "test_patched"]
+    names += ["TestDerived::test_inherited", "TestDerived::test_static"]
+    names += ["Classic::test_sub", "Loop::test_loop"]
+    (tmp_path / "calc").mkdir()
+    (tmp_path / "calc" / "core.py").write_bytes(BUGGY)
+    task = new_task(
+        hidden=(FileChange("tests/test_kinds.py", test),),
+        fail_to_pass=tuple(f"tests/test_kinds.py::{name}" for name in names),
+        pass_to_pass=(),
+    )
+    with_plugins = FixedStore(tmp_path, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""})
+    grader = PytestGrader(engine, with_plugins)
+    grade = await grader.grade(task, task.gold)
+    assert grade.resolved, grade
+    grade = await grader.grade(task, [NOISE])
+    passing = {"test_patched", "test_number[1]", "test_number[2]"}  # n - 0 is n
+    assert {node.split("::", 1)[1] for node in grade.failing} == set(names) - passing, grade

@@ -36,6 +36,7 @@ import unittest.case  # noqa: F401 - loaded so that it can be watched
 
 import _pytest.assertion.rewrite
 import _pytest.config
+import _pytest.unittest
 import pytest
 
 if typing.TYPE_CHECKING:
@@ -245,6 +246,9 @@ class Observer:
                 return result
 
             item.obj = awaited
+            if isinstance(item, _pytest.unittest.TestCaseFunction):
+                # Here pytest leaves the call to unittest, which looks at the instance.
+                setattr(function.__self__, item.name, awaited)
         else:
 
             @functools.wraps(function)

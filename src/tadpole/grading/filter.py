@@ -88,7 +88,9 @@ def split(
 
 @lru_cache(maxsize=64)
 def installed_modules(venv: Path) -> frozenset[str]:
-    """Top-level module names in the site-packages of an environment on this machine."""
+    """Top-level module names of a virtual environment on this machine; none if it is not one."""
+    if not (venv / "pyvenv.cfg").is_file():
+        return frozenset()
     entries = [entry for place in venv.glob("lib*/python*/site-packages") for entry in _list(place)]
     return frozenset(
         entry.name.split(".", 1)[0]

@@ -96,7 +96,7 @@ class PytestGrader:
             if grade is None:
                 grade = await self._run(task, spec, parts.accepted, key, started)
         if parts.dropped and grade.status is not GradeStatus.INVALID:
-            told = f"{grade.reason} ({len(dropped)} files left out: {_counted(parts.dropped)})"
+            told = f"{grade.reason} (left out: {_counted(parts.dropped)})"
             return grade.model_copy(update={"dropped": dropped, "reason": told})
         return grade
 
