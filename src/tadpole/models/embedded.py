@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from tadpole.errors import ModelError
 from tadpole.process import run
@@ -69,7 +70,7 @@ def _convert(gguf: Path, target: Path) -> None:
     config = type(loaded.config).from_dict(loaded.config.to_dict())
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    fresh = AutoModelForCausalLM.from_config(config)
+    fresh: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     fresh.load_state_dict(loaded.state_dict())
     fresh.save_pretrained(target)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)

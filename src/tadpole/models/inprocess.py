@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from tadpole.errors import ModelError
 from tadpole.models.draw import draw
@@ -61,7 +60,7 @@ class InProcessPolicy:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: Any,
         *,
         end_ids: Sequence[int],
         fingerprint: str,
@@ -268,7 +267,7 @@ def _stream(seed: int, episode: str, position: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _rounded_copy(model: PreTrainedModel) -> PreTrainedModel:
+def _rounded_copy(model: Any) -> Any:
     """A copy for inference with linear layers in bfloat16 and all else shared."""
     memo: dict[int, Any] = {id(p): p for p in model.parameters()}
     rounded = copy.deepcopy(model, memo)
@@ -281,7 +280,7 @@ def _rounded_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def _copy_weights(model: PreTrainedModel, rounded: PreTrainedModel) -> None:
+def _copy_weights(model: Any, rounded: Any) -> None:
     for source, target in zip(model.modules(), rounded.modules(), strict=True):
         if isinstance(source, torch.nn.Linear):
             for name, parameter in source.named_parameters(recurse=False):

@@ -37,7 +37,8 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
     try:
         config = AutoConfig.from_pretrained(location)
         tokenizer = AutoTokenizer.from_pretrained(location)
-        model = AutoModelForCausalLM.from_pretrained(location, dtype=dtype).to(device)
+        model: Any = AutoModelForCausalLM.from_pretrained(location, dtype=dtype)
+        model.to(device)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(f"cannot load the model {location}: {reason[0]}") from error

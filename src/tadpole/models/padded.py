@@ -6,15 +6,17 @@ token-level server.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+
+from tadpole.models.slots import cache_argument
 
 
 class PaddedDecoder:
     """One batch of conversations, decoded until all are done."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: Any):
         self.model = model
         self._cache: object = None
         self._mask_BT = torch.empty(0)
@@ -48,10 +50,10 @@ class PaddedDecoder:
             input_ids=ids_BT,
             attention_mask=self._mask_BT,
             position_ids=positions,
-            past_key_values=self._cache,
+            **{cache_argument(self.model): self._cache},
             use_cache=True,
             logits_to_keep=1,
         )
-        self._cache = out.past_key_values
+        self._cache = out[cache_argument(self.model)]
         logits: torch.Tensor = out.logits[:, -1]
         return logits.float()

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import Cache, PreTrainedModel
+from transformers import Cache
 
 GROWTH = 256  # tokens by which the cache grows
 
 
-class SlotCache(Cache):  # type: ignore[misc]
+class SlotCache(Cache):
     """Keys and values, per layer ``[slot, head, position, channel]``; grows with use.
 
     The model calls :meth:`update` with the new positions of the slots in ``[low, high)``.
@@ -93,12 +93,11 @@ class SlotCache(Cache):  # type: ignore[misc]
 class SlotDecoder:
     """Extends many conversations at once. Not thread-safe: one thread owns it."""
 
-    def __init__(self, model: PreTrainedModel, slots: int, dtype: torch.dtype):
+    def __init__(self, model: Any, slots: int, dtype: torch.dtype):
         self.model = model
         self.cache = SlotCache(model.config, slots, dtype, model.device)
         self.ids: list[list[int]] = [[] for _ in range(slots)]
-        parameters = inspect.signature(type(model.base_model).forward).parameters
-        self._argument = "cache" if "cache" in parameters else "past_key_values"
+        self._argument = cache_argument(model)
 
     def forget(self) -> None:
         """Drop every slot's content (the weights have changed)."""
@@ -129,7 +128,7 @@ class SlotDecoder:
 
     @torch.no_grad()
     def extend(self, low: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Append ``tokens[i]`` to slot ``low + i``; logits [rows, vocabulary] after the last one."""
+        """Append ``tokens[i]`` to slot ``low + i``; logits [rows, vocabulary] after the last."""
         device = self.model.device
         rows, width = len(tokens), max(map(len, tokens))
         starts = torch.tensor([len(self.ids[low + i]) for i in range(rows)], device=device)
@@ -167,3 +166,9 @@ def has_plain_attention(config: Any) -> bool:
     """Whether every layer is full attention: one key and value per token and nothing else."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     return kinds == {"full_attention"} and hasattr(config, "num_key_value_heads")
+
+
+def cache_argument(model: Any) -> str:
+    """What this version of transformers calls the cache, in the arguments and in the output."""
+    parameters = inspect.signature(type(model.base_model).forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"

@@ -28,7 +28,9 @@ def token_logprobs(
     head = model.get_output_embeddings()
     parts = [
         checkpoint(_score, head, hidden_CD, target_C, temperature, use_reentrant=False)
-        for hidden_CD, target_C in zip(hidden_ND.split(CHUNK), target_N.split(CHUNK), strict=True)
+        for hidden_CD, target_C in zip(
+            torch.split(hidden_ND, CHUNK), torch.split(target_N, CHUNK), strict=True
+        )
     ]
     logps, entropies = zip(*parts, strict=True)
     return torch.cat(logps), torch.cat(entropies)

@@ -33,7 +33,7 @@ def policy_loss(
     Micro-batches add up: the sum of their losses is the loss of the whole batch.
     """
     kept_N = kept_tokens(logp_N, logq_N, advantage_N, delta)
-    ratio_N = (logp_N - logq_N).exp()
-    # Dropped ratios may be inf: they are replaced, not multiplied by zero, to keep the gradient finite.
-    term_N = torch.where(kept_N, advantage_N * ratio_N, torch.zeros_like(ratio_N))
-    return -term_N.sum() / trainable
+    # A dropped ratio may be infinite. It is taken out before the exponential, not multiplied by
+    # zero after it, which would leave a gradient of nan.
+    log_ratio_N = torch.where(kept_N, logp_N - logq_N, torch.zeros_like(logp_N))
+    return -(log_ratio_N.exp() * advantage_N * kept_N).sum() / trainable

@@ -112,6 +112,6 @@ def _library() -> dict[str, tuple[str, ...]]:
         assert spec is not None and spec.origin is not None
         lines = Path(spec.origin).read_text("utf-8").splitlines()
         found[module] = tuple(
-            line for line in lines if 8 <= len(line.strip()) and len(line) <= LONGEST
+            line for line in lines if len(line.strip()) >= 8 and len(line) <= LONGEST
         )
     return found

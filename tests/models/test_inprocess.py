@@ -1,0 +1,182 @@
+"""Sampling in this process: the probabilities reported are those of the model, whatever the batch."""
+
+import asyncio
+import random
+
+import pytest
+import torch
+import transformers
+
+from tadpole.errors import ModelError
+from tadpole.models.draw import draw, log_distribution
+from tadpole.models.inprocess import InProcessPolicy
+from tadpole.protocols import Sampling
+from tests.tiny import llama
+
+END = 257
+
+
+def policy(model, **options):
+    return InProcessPolicy(model, end_ids=[END], fingerprint="tiny", **options)
+
+
+async def conversations(sampler, number, turns, *, seed=0, tokens=12):
+    """Episodes of several turns whose prompts share a beginning; returns what was sampled."""
+    rng = random.Random(seed)
+    common = [rng.randrange(257) for _ in range(20)]
+
+    async def episode(name):
+        ids = [*common, *(rng.randrange(257) for _ in range(rng.randrange(1, 6)))]
+        parts = []
+        for _ in range(turns):
+            await asyncio.sleep(rng.random() / 200)
+            sampled = await sampler.sample(
+                ids, Sampling(max_tokens=tokens), episode=str(name), seed=seed
+            )
+            parts.append((len(ids), sampled))
+            ids += [*sampled.ids, *(rng.randrange(257) for _ in range(rng.randrange(1, 9)))]
+        sampler.release(str(name))
+        return ids, parts
+
+    return await asyncio.gather(*(episode(name) for name in range(number)))
+
+
+def worst_gap(model, results):
+    """max |p - q| between a plain forward pass over the episode and what the sampler said."""
+    gap = 0.0
+    for ids, parts in results:
+        with torch.no_grad():
+            logs = model(input_ids=torch.tensor([ids])).logits[0].float().log_softmax(-1)
+        for start, sampled in parts:
+            for offset, (token, logq) in enumerate(zip(sampled.ids, sampled.logprobs, strict=True)):
+                logp = float(logs[start + offset - 1, token])
+                gap = max(gap, abs(torch.tensor(logp).exp() - torch.tensor(logq).exp()).item())
+    return gap
+
+
+@pytest.mark.parametrize("slots", [2, 5, 16])
+async def test_log_probabilities_are_the_models_own(slots):
+    """Few slots: conversations wait, lose their cache and are read again. Many: they share."""
+    model = llama()
+    sampler = policy(model, slots=slots)
+    try:
+        results = await conversations(sampler, number=9, turns=3)
+        assert worst_gap(model, results) < 1e-5
+    finally:
+        sampler.close()
+
+
+async def test_a_stream_does_not_depend_on_its_neighbours():
+    model = llama()
+    alone, crowded = policy(model, slots=4), policy(model, slots=4)
+    try:
+        prompt = [5, 6, 7]
+        one = await alone.sample(prompt, Sampling(max_tokens=20), episode="a", seed=3)
+        many = await asyncio.gather(
+            *(
+                crowded.sample(prompt + extra, Sampling(max_tokens=20), episode=name, seed=3)
+                for name, extra in (("a", []), ("b", [9]), ("c", [8, 8, 8]))
+            )
+        )
+        assert one.ids == many[0].ids
+        again = await alone.sample(prompt, Sampling(max_tokens=20), episode="a2", seed=3)
+        assert again.ids != one.ids
+    finally:
+        alone.close()
+        crowded.close()
+
+
+async def test_refresh_samples_from_the_new_weights():
+    model = llama()
+    sampler = policy(model, slots=4)
+    try:
+        await conversations(sampler, number=4, turns=1)
+        model.load_state_dict(llama(seed=1).state_dict())
+        sampler.refresh("tiny+1", 1)
+        results = await conversations(sampler, number=4, turns=2)
+        assert worst_gap(model, results) < 1e-5
+        assert {s.version for _, parts in results for _, s in parts} == {1}
+        assert sampler.fingerprint == "tiny+1"
+    finally:
+        sampler.close()
+
+
+async def test_bfloat16_rollout_follows_the_learners_autocast():
+    model = llama()
+    sampler = policy(model, slots=8, dtype=torch.bfloat16)
+    try:
+        for seed in (1, 2):
+            model.load_state_dict(llama(seed=seed).state_dict())
+            sampler.refresh("tiny", seed)
+            results = await conversations(sampler, number=6, turns=2, seed=seed)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert worst_gap(model, results) < 0.05
+    finally:
+        sampler.close()
+
+
+async def test_a_turn_ends_at_the_end_token_at_its_limit_or_at_the_context():
+    model = llama()
+    sampler = policy(model, slots=2, max_context=40)
+    try:
+        results = await conversations(sampler, number=4, turns=1, tokens=5)
+        for _, ((_, sampled),) in results:
+            assert sampled.ended == (sampled.ids[-1] == END)
+            assert sampled.ended or len(sampled.ids) == 5
+        full = await sampler.sample([1] * 38, Sampling(max_tokens=9), episode="x", seed=0)
+        assert len(full.ids) <= 2
+        with pytest.raises(ModelError, match="40 are the limit"):
+            await sampler.sample([1] * 40, Sampling(max_tokens=9), episode="y", seed=0)
+    finally:
+        sampler.close()
+
+
+async def test_a_model_that_is_not_pure_attention_is_decoded_too():
+    torch.manual_seed(0)
+    config = transformers.Qwen3_5TextConfig(
+        vocab_size=258, hidden_size=32, intermediate_size=64, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+    )  # fmt: skip
+    model = transformers.Qwen3_5ForCausalLM(config).eval()
+    sampler = policy(model, slots=4)
+    try:
+        results = await conversations(sampler, number=5, turns=2)
+        assert worst_gap(model, results) < 1e-4
+    finally:
+        sampler.close()
+
+
+async def test_an_error_reaches_whoever_waits_and_the_policy_lives_on():
+    sampler = policy(llama(), slots=2)
+    try:
+        with pytest.raises(ModelError, match="sampling failed"):
+            await sampler.sample([999_999], Sampling(max_tokens=3), episode="a", seed=0)
+        assert await sampler.sample([1], Sampling(max_tokens=3), episode="b", seed=0)
+    finally:
+        sampler.close()
+
+
+class TestDistribution:
+    def test_top_k_and_top_p_are_renormalized(self):
+        logits = torch.tensor([[4.0, 2.0, 1.0, 0.0]]).log()  # 4/7, 2/7, 1/7 (0 has no mass)
+        top_k = log_distribution(logits, Sampling(top_k=2)).exp()
+        assert top_k.tolist()[0] == pytest.approx([2 / 3, 1 / 3, 0, 0])
+        top_p = log_distribution(logits, Sampling(top_p=0.6)).exp()
+        assert top_p.tolist()[0] == pytest.approx([2 / 3, 1 / 3, 0, 0])
+        only = log_distribution(logits, Sampling(top_p=0.5)).exp()
+        assert only.tolist()[0] == pytest.approx([1, 0, 0, 0])
+
+    def test_temperature(self):
+        logits = torch.tensor([[1.0, 0.0]])
+        half = log_distribution(logits, Sampling(temperature=0.5)).exp()[0, 0]
+        assert float(half) == pytest.approx(0.880797, abs=1e-6)  # 1 / (1 + e^-2)
+        greedy = log_distribution(logits, Sampling(temperature=0)).exp()
+        assert greedy.tolist() == [[1.0, 0.0]]
+
+    def test_draws_follow_the_distribution(self):
+        logits = torch.tensor([[0.7, 0.2, 0.1]]).log()
+        generator = torch.Generator().manual_seed(0)
+        drawn = [draw(logits, [Sampling()], [generator])[0][0] for _ in range(4000)]
+        shares = [drawn.count(token) / 4000 for token in range(3)]
+        assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
