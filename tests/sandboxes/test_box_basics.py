@@ -120,7 +120,7 @@ async def test_read_and_write(box):
     assert await box.read("/repo/run.sh") == b"#!/bin/sh\necho new\n"
     assert (await bash(box, "./run.sh; ls pkg")).stdout == "new\ndeep\n"
     for path in ("pkg/core.py", "pkg", "/dev/zero"):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=path):
             await box.read(path)
     for path in ("../x", "/etc/x", "a/../../x", ""):
         with pytest.raises(ValueError, match="work tree"):

@@ -57,7 +57,7 @@ class Runner:
                 answer, out = getattr(self, "_" + header["op"])(header, blobs)
             except (OSError, ValueError, command.Failure) as error:
                 answer = {
-                    "failure": getattr(error, "strerror", None) or str(error),
+                    "failure": _words(error),
                     "errno": getattr(error, "errno", None),
                     "kind": type(error).__name__,
                 }
@@ -189,6 +189,13 @@ class Runner:
         view = memoryview(wire.pack(header, blobs))
         while view:
             view = view[os.write(self._socket, view) :]
+
+
+def _words(error: Exception) -> str:
+    """Without the number, which travels beside it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
 def _too_long(_number: int, _frame: Any) -> None:
