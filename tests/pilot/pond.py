@@ -191,7 +191,7 @@ def build(root: Path) -> Path:
 class LocalPip(Pip):
     """Installs by copying from the environment that runs the tests: no network."""
 
-    async def install(self, python, requirements, *, deps):
+    async def install(self, python, requirements, **_):
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         site = python.parent.parent / "lib" / version / "site-packages"
         for name in ("pytest", "coverage", "pluggy", "iniconfig", "packaging", "pygments"):

@@ -13,6 +13,10 @@ def site(pristine: str, old: str, new: str) -> Site:
     return Site("pond/m.py", offset, old, new, pristine.count("\n", 0, offset) + 1, ())
 
 
+def code(text: str) -> Code:
+    return Code.decode("pond/m.py", text.encode())
+
+
 def apply(text: str, dictated) -> str:
     assert text.count(dictated.old) == 1
     return text.replace(dictated.old, dictated.new)
@@ -43,7 +47,7 @@ def apply(text: str, dictated) -> str:
 )
 def test_the_shortest_unique_text(pristine, old, new, wanted):
     where = site(pristine, old, new)
-    dictated = dictate(pristine, where)
+    dictated = dictate(code(pristine), where)
     assert (dictated.old, dictated.new) == wanted
     buggy = pristine[: where.offset] + new + pristine[where.offset + len(old) :]
     assert apply(buggy, dictated) == pristine
@@ -53,15 +57,15 @@ def test_the_shortest_unique_text(pristine, old, new, wanted):
 @pytest.mark.parametrize("source", [pond.SHAPES, pond.WORDS])
 def test_a_dictated_edit_always_gives_back_the_pristine_file(source, ending):
     text = source.replace("\n", ending)
-    code = Code("pond/m.py", text.encode())
+    whole = code(text)
     tried = 0
     for operator in OPERATORS.values():
-        for function in code.functions:
-            for splice in operator.find(code, function):
+        for function in whole.functions:
+            for splice in operator.find(whole, function):
                 old = text[splice.start : splice.end]
                 where = Site("pond/m.py", splice.start, old, splice.text, 1, ())
                 buggy = text[: splice.start] + splice.text + text[splice.end :]
-                dictated = dictate(text, where)
+                dictated = dictate(whole, where)
                 assert apply(buggy, dictated) == text
                 tried += 1
     assert tried > 30
@@ -70,15 +74,15 @@ def test_a_dictated_edit_always_gives_back_the_pristine_file(source, ending):
 def test_no_text_is_found_where_everything_repeats():
     pristine = "x = 1\n" * 60
     where = Site("m.py", 6 * 30 + 4, "1", "1", 31, ())
-    assert dictate(pristine, where) is None
+    assert dictate(code(pristine), where) is None
 
 
 def test_the_sentence_is_regular_and_long_texts_are_fenced():
-    short = dictate("if size < 10:\n    pass\n", site("if size < 10:\n    pass\n", "<", "<="))
+    short = dictate(code("if size < 10:\n    pass\n"), site("if size < 10:\n    pass\n", "<", "<="))
     assert short.plain
     assert dictation_text(short) == "In `pond/m.py` replace `size <= 10` with `size < 10`."
     text = "def f():\r\n    one()\r\n    two()\r\n"
-    long = dictate(text, site(text, "    one()\r\n", ""))
+    long = dictate(code(text), site(text, "    one()\r\n", ""))
     assert not long.plain
     assert dictation_text(long) == (
         "In `pond/m.py` replace\n```\ndef f():\n    two()\n```\n"
@@ -89,4 +93,4 @@ def test_the_sentence_is_regular_and_long_texts_are_fenced():
 @pytest.mark.parametrize("piece", ['a["key"] < 1', "a['`'] < 1", "a['\\\\'] < 1", "a['é'] < 1"])
 def test_what_would_need_escaping_is_not_plain(piece):
     pristine = f"if {piece}:\n    pass\n"
-    assert not dictate(pristine, site(pristine, "<", "<=")).plain
+    assert not dictate(code(pristine), site(pristine, "<", "<=")).plain

@@ -59,7 +59,7 @@ GOLDEN = [
 
 
 def mutants(operator: str, source: str) -> list[str]:
-    code = Code("m.py", source.encode())
+    code = Code.decode("m.py", source.encode())
     found = []
     for function in code.functions:
         for splice in OPERATORS[operator].find(code, function):
@@ -99,14 +99,24 @@ def test_methods_nested_blocks_and_type_checking():
         "class A:\n    class B:\n        def h(self):\n"
         "            return 'é' if self.a < 3 else 1\n"
     )
-    code = Code("m.py", source.encode())
+    code = Code.decode("m.py", source.encode())
     assert [found.name for found in code.functions] == ["g", "A.B.h"]
     assert any("'é' if self.a <= 3 else" in mutant for mutant in mutants("cmp_boundary", source))
 
 
 def test_byte_order_mark_and_odd_line_separators_keep_their_place():
-    source = "\ufeffdef f(a):\n    x = '\x0c\u2028'; return a < 1\n"
-    assert mutants("cmp_boundary", source) == [source.replace("<", "<=")]
+    source = "def f(a):\n    x = '\x0c\u2028'; return a < 1\n"
+    assert mutants("cmp_boundary", "\ufeff" + source) == [source.replace("<", "<=")]
+    code = Code.decode("m.py", ("\ufeff" + source).encode())
+    assert code.encode(code.text) == ("\ufeff" + source).encode()
+
+
+def test_another_encoding_keeps_its_bytes():
+    source = "# coding: latin-1\ndef f(a):\n    return 'é' if a < 1 else a\n"
+    code = Code.decode("m.py", source.encode("latin-1"))
+    splice = next(OPERATORS["cmp_boundary"].find(code, code.functions[0]))
+    text = code.text[: splice.start] + splice.text + code.text[splice.end :]
+    assert code.encode(text) == source.replace("<", "<=").encode("latin-1")
 
 
 def test_positions_inside_f_strings_are_left_alone():
@@ -115,7 +125,7 @@ def test_positions_inside_f_strings_are_left_alone():
 
 def test_mutants_of_real_code_parse_and_differ():
     with open(bisect.__file__, "rb") as stream:
-        code = Code("m.py", stream.read())
+        code = Code.decode("m.py", stream.read())
     for operator in OPERATORS.values():
         for found in code.functions:
             for splice in list(operator.find(code, found))[:1]:

@@ -1,6 +1,7 @@
 import random
 from collections import Counter
 
+from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
 from tadpole.pilot.singlesite import SingleSite, Style
 
@@ -46,5 +47,5 @@ def test_line_style_gives_edits_that_can_be_dictated_in_few_plain_words(snapshot
     assert found
     for candidate in found:
         site = candidate.sites[0]
-        dictated = dictate((snapshot.tree / site.path).read_bytes().decode(), site)
+        dictated = dictate(Code.decode(site.path, (snapshot.tree / site.path).read_bytes()), site)
         assert dictated.plain and dictated.longest <= 40

@@ -14,9 +14,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
+
+from tadpole.textfile import TextFile
 
 LINE_END = re.compile(r"\r\n|\r|\n")
-BOM = "\ufeff"
 Routine = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -41,16 +43,25 @@ class Function:
 
 
 class Code:
-    """A parsed file. Raises ValueError (SyntaxError, UnicodeDecodeError) where it has no tree."""
+    """A parsed file. Raises ValueError where it has no tree."""
 
-    def __init__(self, path: str, content: bytes) -> None:
+    def __init__(self, path: str, file: TextFile) -> None:
         self.path = path
-        self.text = content.decode("utf-8")
-        self._skip = 1 if self.text.startswith(BOM) else 0
+        self.file = file
+        self.text = file.text
         self.starts = [0, *(match.end() for match in LINE_END.finditer(self.text))]
         if self.starts[-1] < len(self.text):
             self.starts.append(len(self.text))
         self.tree = parse(self.text)
+
+    @classmethod
+    def decode(cls, path: str, content: bytes) -> Self:
+        """Read the bytes of a file. Raises ValueError where they are no Python."""
+        return cls(path, TextFile.decode(content))
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of the same file with another text."""
+        return self.file.with_text(text).encode()
 
     @property
     def line_count(self) -> int:
@@ -68,10 +79,9 @@ class Code:
     def at(self, line: int, column: int) -> int:
         """The character offset of a tree position (1-based line, UTF-8 byte column)."""
         text = self.line(line)
-        skip = self._skip if line == 1 else 0
         if text.isascii():
             return self.starts[line - 1] + column
-        return self.starts[line - 1] + skip + len(text[skip:].encode()[:column].decode())
+        return self.starts[line - 1] + len(text.encode()[:column].decode())
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """First and one-past-last character of a node, without parentheses around it."""
@@ -100,16 +110,15 @@ class Code:
     @cached_property
     def tokens(self) -> list[Token]:
         """All tokens with text, in order."""
-        text = self.text[self._skip :]
         found = []
-        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+        for token in tokenize.generate_tokens(io.StringIO(self.text, newline="").readline):
             if token.string.strip():
                 start, end = (self._offset(*place) for place in (token.start, token.end))
                 found.append(Token(token.string, token.type, start, end))
         return found
 
     def _offset(self, line: int, column: int) -> int:
-        return self.starts[line - 1] + column + (self._skip if line == 1 else 0)
+        return self.starts[line - 1] + column
 
     def between(self, start: int, end: int) -> list[Token]:
         """The tokens inside a span, comments left out."""
@@ -146,8 +155,8 @@ def parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            tree = ast.parse(text.removeprefix(BOM))
-            compile(text.removeprefix(BOM), "<candidate>", "exec", dont_inherit=True)
+            tree = ast.parse(text)
+            compile(text, "<candidate>", "exec", dont_inherit=True)
         except (SyntaxError, RecursionError, MemoryError) as error:
             raise ValueError(f"not Python: {error}") from error
     return tree

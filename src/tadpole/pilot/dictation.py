@@ -35,11 +35,10 @@ class Dictated:
         return one_line(text) and text.isascii() and not set(text) & set('"\\`\t')
 
 
-def dictate(pristine: str, site: Site) -> Dictated | None:
+def dictate(pristine: Code, site: Site) -> Dictated | None:
     """Find the text; None where even a dozen lines around the site are not unique."""
-    head, tail = pristine[: site.offset], pristine[site.offset + len(site.old) :]
-    buggy = head + site.new + tail
-    code = Code(site.path, buggy.encode("utf-8"))
+    buggy = with_bug(pristine.text, site)
+    code = Code(site.path, pristine.file.with_text(buggy))
     start, end, good = _trim(site.offset, site.new, site.old)
     spans = sorted(set(_inline(code, start, end)), key=lambda span: span[1] - span[0])
     for first, last in [*spans, *_lines(code, start, end)]:
@@ -47,6 +46,11 @@ def dictate(pristine: str, site: Site) -> Dictated | None:
         if len(old) >= SHORTEST and _once(buggy, old):
             return Dictated(site.path, old, buggy[first:start] + good + buggy[end:last])
     return None
+
+
+def with_bug(pristine: str, site: Site) -> str:
+    """The text of a file with one site changed."""
+    return pristine[: site.offset] + site.new + pristine[site.offset + len(site.old) :]
 
 
 def _trim(offset: int, bad: str, good: str) -> tuple[int, int, str]:

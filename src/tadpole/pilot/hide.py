@@ -32,7 +32,7 @@ def by_file(ids: Iterable[str]) -> dict[str, set[Chain]]:
 def without_tests(path: str, content: bytes, chains: Iterable[Chain]) -> bytes | None:
     """The file without these tests; None where one of them cannot be taken out cleanly."""
     try:
-        code = Code(path, content)
+        code = Code.decode(path, content)
     except ValueError:
         return None
     gone: list[ast.stmt] = []
@@ -46,7 +46,7 @@ def without_tests(path: str, content: bytes, chains: Iterable[Chain]) -> bytes |
 
 def source_of(path: str, content: bytes, chain: Chain) -> str:
     """The source of one test, decorators included; empty where it is not found."""
-    code = Code(path, content)
+    code = Code.decode(path, content)
     for node in _definitions(code.tree.body, chain, code.tree.body):
         first = _first_line(node)
         return code.text[code.starts[first - 1] : code.starts[node.end_lineno or first]]
@@ -102,4 +102,4 @@ def _cut(code: Code, gone: list[ast.stmt]) -> bytes | None:
                 spans.append((start, lines[1], fill))
     for start, end, fill in sorted(spans, reverse=True):
         text = text[:start] + fill + text[end:]
-    return text.encode("utf-8")
+    return code.encode(text)

@@ -73,9 +73,9 @@ class SingleSite:
     def _places(self, snapshot: Snapshot, path: str) -> list[_Place]:
         file = snapshot.tree / path
         try:
-            code = Code(path, file.read_bytes())
+            code = Code.decode(path, file.read_bytes())
         except ValueError:
-            return []  # not Python, or not UTF-8: nothing is proposed there
+            return []  # not Python: nothing is proposed there
         executable = bool(file.stat().st_mode & 0o100)
         covered = set(snapshot.baseline.lines(path))
         found = []
@@ -140,10 +140,10 @@ class SingleSite:
             lines=lines,
         )
         if self.max_dictated:
-            dictated = dictate(code.text, site)
+            dictated = dictate(code, site)
             if dictated is None or not dictated.plain or dictated.longest > self.max_dictated:
                 return None
-        change = FileChange(code.path, text.encode("utf-8"), place.executable)
+        change = FileChange(code.path, code.encode(text), place.executable)
         return Candidate(self.name, operator, (change,), (place.function.name,), (site,), seed)
 
 

@@ -20,7 +20,7 @@ import re
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
-from tadpole.pilot.dictation import Dictated
+from tadpole.pilot.dictation import Dictated, with_bug
 from tadpole.pilot.operators import OPERATORS
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import Hint
@@ -64,9 +64,7 @@ def hidden_names(candidate: Candidate, pristine: Code) -> frozenset[str]:
     """Names that only the repair brings back: they are nowhere in the edited file."""
     found: frozenset[str] = frozenset()
     for site in candidate.sites:
-        text = pristine.text
-        buggy = text[: site.offset] + site.new + text[site.offset + len(site.old) :]
-        found |= _names(site.old) - _names(buggy)
+        found |= _names(site.old) - _names(with_bug(pristine.text, site))
     return found
 
 

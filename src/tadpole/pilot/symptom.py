@@ -50,7 +50,8 @@ def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
 
 def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
     """Take a failure apart."""
-    lines = _ADDRESS.sub("at 0x...", failure.message).strip().splitlines() or [""]
+    message = failure.message.encode("utf-8", "replace").decode()  # lone surrogates
+    lines = _ADDRESS.sub("at 0x...", message).strip().splitlines() or [""]
     first, rest = lines[0].strip(), lines[1:]
     match = re.match(
         r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)", first
@@ -71,7 +72,7 @@ def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
     line = int(frames[-1]) if frames else (failure.line if failure.path == path else 0)
     if not line:
         return ""
-    code = Code(path, (tree / path).read_bytes())
+    code = Code.decode(path, (tree / path).read_bytes())
     around = [
         node
         for node in ast.walk(code.tree)

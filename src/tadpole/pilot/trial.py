@@ -103,7 +103,9 @@ class Trial:
                 raise Dropped(DropReason.UNHIDEABLE)
             visible.append(FileChange(path, content, whole.executable))
             names = {chain[-1] for chain in chains}
-            mentioned |= not names.isdisjoint(re.findall(r"\w+", content.decode()))
+            mentioned |= not names.isdisjoint(
+                re.findall(r"\w+", content.decode("utf-8", "replace"))
+            )
         if mentioned:
             await self._run_visible(found, visible)
         return tuple(visible)

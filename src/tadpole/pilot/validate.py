@@ -28,6 +28,7 @@ from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.repos.testrun import with_reporter
 from tadpole.task import FileChange, Hint, Provenance, Task, TaskKind
+from tadpole.textfile import TextFile
 
 
 class Validator:
@@ -48,8 +49,8 @@ class Validator:
         be told.
         """
         site = candidate.sites[0]
-        pristine = Code(site.path, (snapshot.tree / site.path).read_bytes())
-        dictated = dictate(pristine.text, site)
+        pristine = Code.decode(site.path, (snapshot.tree / site.path).read_bytes())
+        dictated = dictate(pristine, site)
         if dictated is None:
             raise Dropped(DropReason.UNDICTATED)
         sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
@@ -65,8 +66,9 @@ class Validator:
         hints = statement.ladder(snapshot.name, candidate, seen, pristine, dictated)
         task = self._task(snapshot, candidate, name, found, visible, hints)
         start = next(change.content for change in task.start if change.path == site.path) or b""
-        repaired = start.decode().replace(dictated.old, dictated.new)
-        if start.decode().count(dictated.old) != 1 or repaired != pristine.text:
+        file = TextFile.decode(start)
+        repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
+        if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
             raise Dropped(DropReason.UNDICTATED)
         await self._gate(task)
         return task
