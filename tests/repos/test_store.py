@@ -215,6 +215,13 @@ async def test_a_task_whose_source_has_other_bytes_is_refused(
             "pytest cannot run the tests of .*unrecognized arguments: --x",
         ),
         ([{"lib.py": "x = 1\n"}], "has no tests that pytest would find"),
+        (
+            [
+                {"lib.py": "", "test_a.py": "", "setup.py": "raise ValueError('odd')\n"},
+                {"pyproject.toml": "[build-system]\nrequires = ['setuptools']\n"},
+            ],
+            r"pip cannot get what .* needs \(ValueError: odd\)",
+        ),
     ],
 )
 async def test_a_repository_that_cannot_be_a_snapshot_is_told_in_one_line(
@@ -242,6 +249,7 @@ async def test_files_that_only_a_build_makes_are_in_the_checkout(
     )
     made = {
         "setup.py": setup,
+        "pyproject.toml": "[build-system]\nrequires = ['setuptools']\n",
         "tests/test_area.py": LIBRARY["tests/test_area.py"]
         + "\n\ndef test_version():\n    from shapes._version import version\n    assert version\n",
     }
@@ -338,9 +346,10 @@ def _small_disk(place: Path):
         process.run(["umount", "-l", str(place)])
 
 
-async def test_a_cache_that_cannot_be_written(store: Store, shapes: Path) -> None:
-    with pytest.raises(TadpoleError, match="TADPOLE_CACHE"):
-        await Store(Path("/proc/cache"), store.engine, store.pip).snapshot(str(shapes))
+async def test_a_cache_that_cannot_be_written(store: Store, shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TadpoleError, match=r"cannot write below .* TADPOLE_CACHE"):
+        await Store(tmp_path / "file" / "cache", store.engine, store.pip).snapshot(str(shapes))
 
 
 # --- the network -------------------------------------------------------------------------------

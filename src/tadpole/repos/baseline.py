@@ -120,7 +120,7 @@ async def _check_imports(
     )
     box = await engine.start(spec)
     try:
-        done = await box.exec([PYTHON, "-c", code, *recipe.packages], timeout=60.0)
+        done = await box.exec([PYTHON, "-P", "-c", code, *recipe.packages], timeout=60.0)
     finally:
         await box.close()
     if done.code:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ _NO_NETWORK = (
     "SSLError",
     "Could not fetch URL",
 )
+_TOLD = re.compile(r"(ERROR:\s*|error:\s*|(?=\w*(Error|Exception): ))")
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,19 @@ class Pip:
             raise SourceError(f"{requirement} has no source distribution: use a git URL instead")
         return found[0]
 
-    async def install(self, python: Path, requirements: Sequence[str], *, deps: bool) -> None:
-        """Install into the environment of ``python``. Raises SourceError."""
+    async def install(
+        self, python: Path, requirements: Sequence[str], *, deps: bool, what: str
+    ) -> None:
+        """Install into the environment of ``python``; ``what`` names it in an error.
+
+        Raises SourceError.
+        """
         flags = ["--no-compile", "--no-warn-script-location"] + ([] if deps else ["--no-deps"])
         await self._call(
             python,
             ["install", *flags, *self.options, *requirements],
             python.parent.parent,
-            what=" ".join(requirements),
+            what=f"what {what} needs",
         )
 
     async def _call(
@@ -98,6 +105,7 @@ def _explain(done: process.Finished, what: str) -> TadpoleError:
         return SourceError(
             f"cannot reach the package index for {what}: check the network, or set PIP_INDEX_URL"
         )
-    lines = [line for line in text.splitlines() if line.startswith("ERROR:")]
-    said = lines[-1].removeprefix("ERROR:").strip() if lines else done.last_line()
+    lines = [line.lstrip("│ ").strip() for line in text.splitlines()]
+    told = [line for line in lines if _TOLD.match(line) and "subprocess" not in line]
+    said = _TOLD.sub("", told[-1]) if told else done.last_line()
     return SourceError(f"pip cannot get {what} ({said}): check the name and the version")

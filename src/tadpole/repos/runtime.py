@@ -135,7 +135,8 @@ class Runtimes:
         made, scratch = place / "venv", place / "project"
         python = await venv.make(made)
         target = _installable(project, scratch)
-        await self._pip.install(python, [*requirements, *target], deps=deps)
+        what = project.source.location
+        await self._pip.install(python, [*requirements, *target], deps=deps, what=what)
         shutil.rmtree(scratch, ignore_errors=True)
         pins, itself = venv.split(made, project.name)
         if itself is not None:

@@ -74,7 +74,7 @@ def explained(where: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             text = f"no space left below {where}: free some"
-        elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
             text = f"cannot write below {where} ({error.strerror})"
         else:
             raise

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from tadpole.errors import TaskError
 from tadpole.protocols import SandboxEngine, SandboxSpec
@@ -31,7 +32,9 @@ class Store:
         self.cache = cache.expanduser().absolute()
         self.engine = engine
         self.pip = pip
-        self._slots = asyncio.Semaphore(SUITES_AT_ONCE)
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            WeakKeyDictionary()  # a semaphore belongs to one event loop
+        )
         self._sources = Shelf(self.cache / "sources")
         self._snapshots = Shelf(self.cache / "snapshots")
         self._trees = Shelf(self.cache / "trees")
@@ -57,7 +60,9 @@ class Store:
             async def measure(place: Path) -> None:
                 name = f"{found.location} {found.version[:12]}"
                 spec = self._spec(tree, built.venv, built.recipe)
-                data = await baseline.measure(self.engine, spec, built.recipe, name, self._slots)
+                loop = asyncio.get_running_loop()
+                slots = self._slots.setdefault(loop, asyncio.Semaphore(SUITES_AT_ONCE))
+                data = await baseline.measure(self.engine, spec, built.recipe, name, slots)
                 baseline.write(place, data)
                 about = {"source": asdict(found), "recipe": asdict(built.recipe)}
                 (place / "snapshot.json").write_text(json.dumps(about, indent=1))
