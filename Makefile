@@ -55,7 +55,7 @@ clean:
 
 # --- the environment ---------------------------------------------------------------------
 
-$(VENV)/bin/python:
+$(VENV)/bin/pip: # the last thing that making it leaves
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "$(PYTHON) is missing: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -71,10 +71,10 @@ $(VENV)/bin/python:
 	  echo "Python's venv module is missing: apt-get install python3-venv, then again" >&2; exit 3; \
 	fi
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(pip) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(pip) install -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
