@@ -19,12 +19,13 @@ def everything(task):
     return {*task.fail_to_pass, *task.pass_to_pass}
 
 
+@pytest.mark.slow
 async def test_gold_is_resolved_again_and_again(engine, store, task):
-    for _ in range(2):
+    for _ in range(5):
         grade = await PytestGrader(engine, store).grade(task, task.gold)
         assert (grade.status, grade.resolved, grade.failing) == (GRADED, True, ())
         assert grade.reason == "all 6 tests passed"
-    assert engine.starts == 2
+    assert engine.starts == 5
 
 
 async def test_an_unfixed_bug_fails_exactly_fail_to_pass(grader, task):
@@ -99,7 +100,6 @@ async def test_agent_edits_of_test_files_are_replaced(grader, task):
     [
         ("import pytest; pytest.skip('no')", "skipped"),
         ("import pytest; pytest.xfail('no')", "xfailed"),
-        ("raise RuntimeError", "failed"),
         ("import unittest; raise unittest.SkipTest", "skipped"),
     ],
 )
@@ -259,7 +259,7 @@ async def test_tests_of_every_kind_pass_with_the_environments_plugins(engine, tm
     test = b"""import unittest
 from unittest import mock
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from calc import core
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -275,6 +275,7 @@ def around(monkeypatch):
 async def test_async():
     assert core.add(1, 1) == 2
 
+@settings(max_examples=5, database=None)
 @given(st.integers(), st.integers())
 def test_given(a, b):
     assert core.add(a, b) == a + b

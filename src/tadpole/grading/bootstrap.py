@@ -1,10 +1,11 @@
 """Runs the expected tests inside the grading box and reports each over a channel of its own.
 
-A program for the box: standard library and pytest, Python 3.8+. Its source is given to
-``python -c``, so that no file of it lies in the box; the job comes as JSON on standard input.
+A program for the box: standard library and pytest, Python 3.8+. Its source (:mod:`watch
+<tadpole.grading.watch>` first) is given to ``python -c``, so that no file of it lies in the box;
+the job comes as JSON on standard input.
 
-Guards against: everything that a change to the code under test can do without knowing this
-program. The work tree comes on ``sys.path`` after pytest and all that it needs is loaded. Test
+Guards against: code under test that wants another verdict and does not know this program. The
+work tree comes on ``sys.path`` after pytest and all that it needs is loaded. Test
 files and conftest files run from bytes that were read before. Each test is observed at its
 function, at pytest's exception record and at the final report, and these must agree. Functions
 of pytest, unittest and builtins are compared after each test. Tests that must fail are mixed in,
@@ -12,14 +13,15 @@ so a run that turns failures into passes gives itself away. Each record carries 
 all records before it, and the exit status is a number that only this run was told.
 
 Does not guard against: code that knows this program and searches the process for the key and
-the observers (it runs in the same process, so it can). Nothing inside one process can; see
-:mod:`tadpole.grading.grader` for where a check from outside would go.
+the observers (it runs in the same process, so it can); objects that compare equal to anything;
+helpers of the tests that are plain modules or data and are rewritten on disk at import. No
+program inside one process can guard against all of it; :mod:`tadpole.grading.grader` says where
+a check from outside goes.
 """
 
 from __future__ import annotations
 
 import base64
-import builtins
 import functools
 import hashlib
 import hmac
@@ -30,9 +32,7 @@ import operator
 import os
 import random
 import sys
-import types
 import typing
-import unittest.case  # noqa: F401 - loaded so that it can be watched
 
 import _pytest.assertion.rewrite
 import _pytest.config
@@ -42,14 +42,7 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WATCHED = (
-    *("_pytest.runner", "_pytest.reports", "_pytest.python", "_pytest.unittest"),
-    *("_pytest.raises", "_pytest.approx", "_pytest.python_api", "_pytest.outcomes"),
-    *("_pytest.skipping", "_pytest.subtests", "_pytest.fixtures", "_pytest.main"),
-    *("_pytest.assertion", "_pytest.assertion.rewrite", "_pytest.assertion.util"),
-    *("pluggy._callers", "pluggy._hooks", "pluggy._manager", "pluggy.callers", "pluggy.hooks"),
-    *("unittest.case", "hmac"),
-)
+    from tadpole.grading.watch import open_watch, parts_of  # in the box: the same namespace
 
 
 def open_channel(path: str, key: bytes) -> Callable[..., str]:
@@ -69,60 +62,6 @@ def open_channel(path: str, key: bytes) -> Callable[..., str]:
         return digest
 
     return send
-
-
-def open_watch() -> Callable[[], object]:
-    """A function that names a watched function that is no longer what it was, or ""."""
-    modules = [sys.modules[name] for name in WATCHED if name in sys.modules]
-    spaces: list[tuple[str, typing.Any]] = [(module.__name__, vars(module)) for module in modules]
-    spaces.append((__name__, globals()))
-    for name, space in list(spaces):
-        spaces += [
-            (cls.__qualname__, vars(cls))
-            for cls in space.values()
-            if isinstance(cls, type) and cls.__module__ == name
-        ]
-    places: list[typing.Any] = []
-    keys: list[str] = []
-    values: list[object] = []
-    functions: list[typing.Any] = []
-    for name, space in [*spaces, ("builtins", vars(builtins))]:
-        for key, value in space.items():
-            found = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-            plain = isinstance(found, types.FunctionType)
-            if name == "builtins" and (key == "_" or key.startswith("__")):
-                continue
-            if plain or isinstance(found, type) or name == "builtins":
-                places.append(space)
-                keys.append(key)
-                values.append(value)
-                if plain:
-                    functions.append(found)
-    code = operator.attrgetter("__code__")
-    codes = list(map(code, functions))
-    same, get, every = operator.is_, operator.getitem, all
-
-    def changed() -> object:
-        try:
-            if not every(map(same, map(get, places, keys), values)):
-                return next(k for at, k in enumerate(keys) if places[at][k] is not values[at])
-            if not every(map(same, map(code, functions), codes)):
-                return next(f for at, f in enumerate(functions) if f.__code__ is not codes[at])
-        except KeyError as error:
-            return str(error)
-        return ""
-
-    return changed
-
-
-def parts_of(function: typing.Any) -> list[object]:
-    """The functions and code objects behind a test function, decorators included."""
-    found: list[object] = []
-    while function is not None and len(found) < 40:
-        function = getattr(function, "__func__", function)
-        found += [function, getattr(function, "__code__", None)]
-        function = getattr(function, "__wrapped__", None)
-    return found
 
 
 class Seen:

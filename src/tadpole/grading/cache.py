@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tadpole.grading.report import BOOTSTRAP
+from tadpole.grading.report import PROGRAM
 from tadpole.task import FileChange, Task
 from tadpole.trace import Grade
 
@@ -19,7 +19,7 @@ VERSION = 1  # to be raised with every change of the rules outside of the bootst
 def grade_key(task: Task, accepted: Sequence[FileChange]) -> str:
     """Names a grading by its content: task, accepted change, and version of the grader."""
     digest = hashlib.sha256(f"grade {VERSION} {task.id}".encode())
-    parts = [BOOTSTRAP.encode()]
+    parts = [source.encode() for source in PROGRAM]
     for change in sorted(accepted, key=lambda change: change.path):
         kind = b"gone" if change.content is None else b"exec" if change.executable else b"file"
         parts += [change.path.encode("utf-8", "surrogateescape"), kind, change.content or b""]

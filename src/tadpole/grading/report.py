@@ -22,19 +22,23 @@ from tadpole.outcome import GradeStatus, TestStatus
 from tadpole.protocols import ExecReason, ExecResult
 from tadpole.task import FileChange
 
-BOOTSTRAP = Path(__file__).with_name("bootstrap.py").read_text(encoding="utf-8")
+_HERE = Path(__file__).parent
+PROGRAM = tuple((_HERE / name).read_text("utf-8") for name in ("watch.py", "bootstrap.py"))
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
-_START = (
-    "import sys; source, root = sys.argv.pop(), sys.argv.pop(); "
-    "sys.path[:] = [p for p in sys.path if p and not (p + '/').startswith(root + '/')]; "
-    # Not in __main__, which the tested code can import.
-    "exec(compile(source, 'grading', 'exec'), {'__name__': 'grading'})"
-)
+_START = """
+import sys
+root, sources = sys.argv[1], sys.argv[2:]
+del sys.argv[1:]
+sys.path[:] = [p for p in sys.path if p and not (p + "/").startswith(root + "/")]
+space = {"__name__": "grading"}  # not __main__, which the tested code can import
+for source in sources:
+    exec(compile(source, "grading", "exec"), space)
+"""
 
 
 def command(python: str, workdir: str) -> list[str]:
     """The command line in the box. Not with ``-I``: that would make the hash seed random."""
-    return [python, "-s", "-B", "-c", _START, workdir, BOOTSTRAP]
+    return [python, "-s", "-B", "-c", _START, workdir, *PROGRAM]
 
 
 _CONTRADICTION = "contradiction"
