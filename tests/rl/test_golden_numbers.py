@@ -40,7 +40,9 @@ class TestAdvantage:
     def test_mixed_group(self):
         # mean 0.25, population std sqrt(3)/4 = 0.4330127: 0.75 / 0.4330137 and -0.25 / 0.4330137
         advantages = group_advantages([1, 0, 0, 0])
-        assert advantages == pytest.approx([1.7320468, -0.5773489, -0.5773489, -0.5773489], abs=1e-6)
+        assert advantages == pytest.approx(
+            [1.7320468, -0.5773489, -0.5773489, -0.5773489], abs=1e-6
+        )
 
     def test_population_not_sample_std(self):
         # ddof 0: std of (0, 1) is 0.5; ddof 1 would be 0.7071 and the advantage 0.7071
@@ -84,7 +86,9 @@ class TestLoss:
     )  # fmt: skip
     def test_mask_is_one_sided(self, p, advantage, kept):
         mask = kept_tokens(
-            torch.tensor([math.log(p)]), torch.tensor([math.log(0.5)]), torch.tensor([float(advantage)])
+            torch.tensor([math.log(p)]),
+            torch.tensor([math.log(0.5)]),
+            torch.tensor([float(advantage)]),
         )
         assert mask.tolist() == [kept]
 

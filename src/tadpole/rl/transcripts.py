@@ -33,39 +33,62 @@ WORDS = (
     *("knoll", "lagoon", "marsh", "north", "oasis", "pond", "quay", "ridge", "shore", "tide"),
 )
 GLUE = ("and", "at", "from", "here", "in", "is", "near", "note", "of", "see", "then", "to", "with")
+# Edit has by far the most to get right, so it comes up as often as all others together.
+WEIGHTS = [4 if tool is ToolName.EDIT else 1 for tool in ToolName]
+MORE = 0.4  # chance of one more call
 LONGEST = 60  # characters of a line of code
 
 
-async def transcript(dialogue: Dialogue, sandbox: Sandbox, rng: random.Random) -> Tokens:
-    """One transcript with its loss on what the assistant says; its calls are really run."""
+async def transcripts(
+    dialogue: Dialogue, sandbox: Sandbox, rng: random.Random, variants: int
+) -> list[Tokens]:
+    """``variants`` ways to go on from one message, with the loss on what the assistant says.
+
+    Their calls are really run, each in the same fresh files.
+    """
     files = {_path(rng): _lines(rng, 4) for _ in range(rng.choice((1, 1, 2)))}
-    await sandbox.write(
-        [FileChange(path, "\n".join(lines).encode() + b"\n") for path, lines in files.items()]
-    )
     shown = [rng.choice(next(iter(files.values()))).strip(), *_pieces(rng, 1)]
-    ids = dialogue.start(_message(rng, [*files, *shown]))
+    message = _message(rng, [*files, *shown])
+    made = []
+    for _ in range(variants):
+        await sandbox.write(
+            [FileChange(path, "\n".join(lines).encode() + b"\n") for path, lines in files.items()]
+        )
+        made.append(await _episode(dialogue, sandbox, rng, message, list(files), shown))
+    await sandbox.write([FileChange(path, None) for path in files])
+    return made
+
+
+async def _episode(  # noqa: PLR0917
+    dialogue: Dialogue,
+    sandbox: Sandbox,
+    rng: random.Random,
+    message: str,
+    paths: Sequence[str],
+    shown: Sequence[str],
+) -> Tokens:
+    ids = dialogue.start(message)
     mask = [0] * len(ids)
-    while True:
-        call = _call(rng, list(files), shown)
+    more = True
+    while more:
+        call = _call(rng, paths, shown)
         said = dialogue.write(render(call, dialogue.call_format))
         seen = await sandbox.tool(call.name, call.arguments)
         given = dialogue.observe([seen], said[-1])
         ids += [*said, *given]
         mask += [1] * len(said) + [0] * len(given)
-        if rng.random() < 0.5:
-            break
+        more = rng.random() < MORE
     said = dialogue.write("Done.")
     ids += said
     mask += [1] * len(said)
-    await sandbox.write([FileChange(path, None) for path in files])
-    zeros = len(ids)
+    count = len(ids)
     return Tokens(
-        ids=tuple(ids), logprobs=(0.0,) * zeros, loss_mask=tuple(mask), versions=(-1,) * zeros
+        ids=tuple(ids), logprobs=(0.0,) * count, loss_mask=tuple(mask), versions=(-1,) * count
     )
 
 
 def _call(rng: random.Random, paths: Sequence[str], shown: Sequence[str]) -> ToolCall:
-    name, path = rng.choice(list(ToolName)), rng.choice(paths)
+    name, path = rng.choices(list(ToolName), WEIGHTS)[0], rng.choice(paths)
     old, new = rng.sample(shown, 2)
     arguments: dict[ToolName, dict[str, Any]] = {
         ToolName.READ: {"file_path": path},

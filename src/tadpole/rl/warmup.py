@@ -13,7 +13,9 @@ from tadpole.leaf.dialogue import Dialogue
 from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.rl.batch import Sample
 from tadpole.rl.learner import Learner
-from tadpole.rl.transcripts import transcript
+from tadpole.rl.transcripts import transcripts
+
+VARIANTS = 4  # transcripts that share a message, and with it the work on its tokens
 
 
 async def warm_up(
@@ -37,7 +39,11 @@ async def warm_up(
         sandbox = await engine.start(SandboxSpec(tree=Path(tree)))
         try:
             for step in range(steps):
-                made = [await transcript(dialogue, sandbox, rng) for _ in range(batch)]
+                made = [
+                    tokens
+                    for _ in range(max(1, batch // VARIANTS))
+                    for tokens in await transcripts(dialogue, sandbox, rng, VARIANTS)
+                ]
                 losses.append(learner.imitate([Sample(tokens, 1.0) for tokens in made]))
                 progress(step + 1, losses[-1])
         finally:

@@ -1,0 +1,130 @@
+"""A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
+
+Run as a program it climbs in a run directory, to be killed by a test:
+``python climbing.py RUN UPDATES``.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tadpole.models.inprocess import InProcessPolicy
+from tadpole.outcome import GradeStatus, Outcome, StopReason
+from tadpole.protocols import Sampling
+from tadpole.rl.climb import Climb
+from tadpole.rl.learner import Learner
+from tadpole.rundir import RunDir
+from tadpole.settings import TrainConfig
+from tadpole.task import Hint, Provenance, Recipe, Source, Task, TaskKind
+from tadpole.trace import Attempt, Grade, Tokens, Trace, Turn
+from tests.tiny import byte_tokenizer, llama
+
+SAMPLING = Sampling(max_tokens=1)
+
+
+class EvenTokens:
+    """Stands where a Rollout stands: one turn, and reward 1 for an even token."""
+
+    seconds_grading = 0.0
+
+    def __init__(self, policy, rundir, *, broken=frozenset(), fixed_reward=None):
+        self.policy, self.rundir = policy, rundir
+        self.broken, self.fixed_reward = set(broken), fixed_reward
+        self.made = []
+
+    async def attempt(self, task, sample, *, sampling, stage, seed):
+        prompt = tuple(task.statement.encode())
+        name = f"{stage}/{task.name}-{sample}"
+        sampled = await self.policy.sample(prompt, sampling, episode=name, seed=hash_of(name, seed))
+        self.policy.release(name)
+        self.made.append((stage, task.name, sample))
+        infrastructure = (task.name, sample) in self.broken
+        solved = sampled.ids[0] % 2 == 0
+        reward = float(solved) if self.fixed_reward is None else self.fixed_reward
+        context = len(prompt)
+        trace = Trace(
+            task=task.id,
+            policy=self.policy.fingerprint,
+            seed=seed,
+            system="",
+            statement=task.statement,
+            turns=(Turn(text="", generated_tokens=1),),
+            stop=StopReason.TOOL_ERROR if infrastructure else StopReason.AGENT,
+            tokens=Tokens(
+                ids=(*prompt, *sampled.ids),
+                logprobs=(*[0.0] * context, *sampled.logprobs),
+                loss_mask=(*[0] * context, 1),
+                versions=(*[-1] * context, sampled.version),
+            ),
+        )
+        row = Attempt(
+            task=task.id,
+            task_name=task.name,
+            policy=trace.policy,
+            sample=sample,
+            stop=trace.stop,
+            outcome=Outcome.INFRASTRUCTURE
+            if infrastructure
+            else (Outcome.RESOLVED if solved else Outcome.WRONG_PATCH),
+            reward=None if infrastructure else reward,
+            turns=1,
+            generated_tokens=1,
+            seconds=0.0,
+            grade=None if infrastructure else Grade(status=GradeStatus.GRADED, resolved=solved),
+            trace=self.rundir.save_trace(trace, name),
+        )
+        return row, trace
+
+
+def hash_of(name, seed):
+    return sum(ord(letter) * 31**k for k, letter in enumerate(name)) % 2**31 + seed
+
+
+def tasks(number=3):
+    return [
+        Task(
+            name=f"t{n}",
+            kind=TaskKind.BUG_FIX,
+            source=Source("directory", "none", "0", ""),
+            snapshot="",
+            runtime="",
+            recipe=Recipe(),
+            start=(),
+            gold=(),
+            hidden=(),
+            fail_to_pass=("t::t",),
+            pass_to_pass=(),
+            hints=(Hint(0, f"say even {n}"),),
+            rung=0,
+            provenance=Provenance("test"),
+        )
+        for n in range(number)
+    ]
+
+
+def make_climb(path, updates, **rollout):
+    settings = TrainConfig(
+        updates=updates, groups=3, group_size=8, lr=3e-3, checkpoint_every=2, micro_batch_tokens=512
+    )
+    run = (
+        RunDir.open(path) if (path / "tadpole-run.json").exists() else RunDir.create(path, settings)
+    )
+    model = llama()
+    policy = InProcessPolicy(model, end_ids=[257], fingerprint="base", slots=16, max_context=64)
+    return Climb(
+        rollout=EvenTokens(policy, run, **rollout),
+        policy=policy,
+        learner=Learner(model, lr=settings.lr, micro_batch_tokens=settings.micro_batch_tokens),
+        tokenizer=byte_tokenizer(),
+        rundir=run,
+        settings=settings,
+        sampling=SAMPLING,
+        seed=0,
+        base="base",
+    )
+
+
+if __name__ == "__main__":
+    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]))
+    asyncio.run(climb.run(tasks(), lambda row: print(row.update, row.mean_reward, flush=True)))
+    climb.policy.close()

@@ -1,0 +1,204 @@
+"""A climb learns, leaves its rows, and survives kill -9."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tadpole.errors import TrainerError
+from tadpole.rl.batch import Sample, micro_batches
+from tadpole.rl.checkpoint import checkpoints, read_state
+from tadpole.rl.climb import ROLLOUTS, pick_tasks
+from tadpole.rl.learner import Learner
+from tadpole.rl.logprob import token_logprobs
+from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rundir import RunDir
+from tadpole.trace import Attempt, Tokens
+from tests.rl.climbing import make_climb, tasks
+from tests.tiny import llama
+
+ROOT = Path(__file__).parents[2]
+
+
+def sample(ids, prompt, advantage=1.0, logq=-1.0):
+    rest = len(ids) - prompt
+    return Sample(
+        Tokens(
+            ids=tuple(ids),
+            logprobs=(*[0.0] * prompt, *[logq] * rest),
+            loss_mask=(*[0] * prompt, *[1] * rest),
+            versions=(*[-1] * prompt, *[0] * rest),
+        ),
+        advantage,
+    )
+
+
+def group(seed, members=5, prompt=9):
+    torch.manual_seed(seed)
+    common = torch.randint(257, (prompt,)).tolist()
+    return [
+        sample([*common, *torch.randint(257, (length,)).tolist()], prompt, advantage=length - 3.0)
+        for length in (1, 4, 4, 7, 2)[:members]
+    ]
+
+
+class TestSharedPrefix:
+    """Laying a group out in one row changes the work, never the numbers."""
+
+    @pytest.mark.parametrize("most", [16, 30, 64, 1000])
+    def test_log_probabilities_are_those_of_separate_rows(self, most):
+        model = llama()
+        samples = [*group(0), *group(1)]
+
+        def scored(share):
+            found = {}
+            for batch in micro_batches(samples, most, share):
+                logp_N, _ = token_logprobs(model, batch)
+                for target, a, logp in zip(
+                    batch.target_N, batch.advantage_N, logp_N.detach(), strict=True
+                ):
+                    found.setdefault((int(target), float(a)), []).append(round(float(logp), 4))
+            return {key: sorted(values) for key, values in found.items()}
+
+        shared, apart = scored(True), scored(False)
+        assert shared.keys() == apart.keys()
+        for key, values in shared.items():
+            assert values == pytest.approx(apart[key], abs=2e-4)
+
+    def test_it_is_less_work(self):
+        samples = group(0)
+        work = {
+            share: sum(batch.ids_BT.numel() for batch in micro_batches(samples, 1000, share))
+            for share in (True, False)
+        }
+        assert work[True] == 9 + 18 < work[False]
+
+    def test_every_trainable_token_comes_once(self):
+        samples = [*group(0), *group(1), *group(2, members=1)]
+        for share in (True, False):
+            total = sum(len(b.target_N) for b in micro_batches(samples, 40, share))
+            assert total == sum(s.trainable for s in samples)
+
+    def test_gradients_agree(self):
+        norms = []
+        for share in (True, False):
+            learner = Learner(llama(), lr=0.0, micro_batch_tokens=64, max_mean_gap=1.0)
+            learner.share = share
+            norms.append(learner.update(group(0)).grad_norm)
+        assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+class TestLearner:
+    def test_micro_batches_do_not_change_the_update(self):
+        states = []
+        for most in (24, 4096):
+            model = llama()
+            Learner(model, lr=1e-2, micro_batch_tokens=most, max_mean_gap=1.0).update(group(3))
+            states.append(model.state_dict())
+        for name, tensor in states[0].items():
+            torch.testing.assert_close(tensor, states[1][name], atol=2e-4, rtol=1e-3)
+
+    def test_a_mismatch_between_engines_is_refused_and_changes_nothing(self):
+        model = llama()
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        learner = Learner(model, lr=1e-2, max_mean_gap=0.05)
+        with pytest.raises(TrainerError, match=r"mean \|p - q\|"):
+            learner.update([sample([1, 2, 3], 1, logq=0.0)])
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+
+    def test_nothing_to_train_on_is_an_error(self):
+        with pytest.raises(TrainerError, match="at least one"):
+            Learner(llama(), lr=1e-2).update([])
+
+
+class TestClimb:
+    async def test_it_learns_and_its_checkpoint_is_the_policy(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=12)
+        rows = []
+        try:
+            saved = await climb.run(tasks(), rows.append)
+        finally:
+            climb.policy.close()
+        rewards = [row.mean_reward for row in rows]
+        assert sum(rewards[-4:]) / 4 > sum(rewards[:3]) / 3 + 0.2
+        assert max(row.max_abs_pq or 0 for row in rows) < 1e-5  # trained by who sampled it
+        assert read_state(saved).update == 12
+        fresh = type(climb.learner.model).from_pretrained(saved)
+        for name, tensor in fresh.state_dict().items():
+            assert torch.equal(tensor, climb.learner.model.state_dict()[name])
+
+    async def test_a_finished_climb_is_not_made_again(self, tmp_path):
+        for _ in range(2):
+            climb = make_climb(tmp_path / "run", updates=2)
+            await climb.run(tasks(), lambda row: None)
+            climb.policy.close()
+        assert not climb.rollout.made
+        assert len(climb.rundir.rows(TABLE, UpdateRow)) == 2
+
+    async def test_what_infrastructure_broke_is_made_again_and_never_a_zero(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=1, broken={("t1", 3)})
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        tries = [made for made in climb.rollout.made if made[1:] == ("t1", 3)]
+        assert len(tries) == 3
+        assert (rows[0].episodes, rows[0].invalid) == (23, 1)
+
+    async def test_groups_without_variance_make_no_step(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=1, fixed_reward=1.0)
+        before = {k: v.clone() for k, v in climb.learner.model.state_dict().items()}
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert (rows[0].dropped_groups, rows[0].solved_groups, rows[0].loss) == (3, 3, None)
+        for name, tensor in climb.learner.model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+
+    async def test_no_tasks(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=1)
+        with pytest.raises(TrainerError, match="no task to train on"):
+            await climb.run([], lambda row: None)
+
+
+class TestKill:
+    def start(self, run, updates):
+        command = [sys.executable, str(ROOT / "tests/rl/climbing.py"), str(run), str(updates)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def test_kill_9_and_resume_reach_the_same_last_update(self, tmp_path):
+        run = tmp_path / "run"
+        first = self.start(run, 6)
+        while not checkpoints(run / "checkpoints") and first.poll() is None:
+            time.sleep(0.02)
+        time.sleep(0.05)  # somewhere in the updates after the checkpoint
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+        second = self.start(run, 6)
+        _, errors = second.communicate(timeout=240)
+        assert second.returncode == 0, errors
+        rows = RunDir.open(run).rows(TABLE, UpdateRow)
+        assert {row.update for row in rows} == {1, 2, 3, 4, 5, 6}
+        assert read_state(checkpoints(run / "checkpoints")[-1]).update == 6
+        # One attempt per (task, policy, sample): what was made by one policy is not made twice.
+        keys = [(a.task, a.policy, a.sample) for a in RunDir.open(run).rows(ROLLOUTS, Attempt)]
+        assert len(keys) == len(set(keys))
+
+
+def test_tasks_are_dealt_like_cards():
+    deck = tasks(7)
+    dealt = [pick_tasks(deck, 3, update, seed=1) for update in range(1, 8)]
+    names = [task.name for hand in dealt for task in hand]
+    assert all(len({task.name for task in hand}) == 3 for hand in dealt)
+    counts = [names.count(task.name) for task in deck]
+    assert max(counts) - min(counts) <= 2
+    assert dealt[4] == pick_tasks(list(reversed(deck)), 3, 5, seed=1)
+    assert [t.name for t in pick_tasks(deck, 3, 1, seed=2)] != [t.name for t in dealt[0]]
