@@ -74,7 +74,7 @@ def new_task(**changed) -> Task:
         hints=(Hint(0, "add() does not add."),),
         rung=0,
         provenance=Provenance(proposer="test"),
-        test_seconds=30.0,
+        test_seconds=60.0,
     )
     return replace(task, **changed)
 

@@ -111,14 +111,22 @@ async def test_only_a_pass_is_a_pass(grader, task, body, said):
     assert f" {said}" in grade.reason
 
 
-async def test_a_hang_is_the_changes_fault_and_is_not_kept(engine, store, tmp_path):
-    """A24."""
-    task = new_task(test_seconds=3.0)
+async def test_a_hang_is_the_changes_fault(grader):
+    """A24: by processor time, so that a busy machine is not held against the change."""
     hang = GOOD + b"\n\ndef double(a):\n    while True: pass\n"
-    grader = PytestGrader(engine, store, cache_dir=tmp_path)
+    task = new_task(test_seconds=3.0)
     grade = await grader.grade(task, [FileChange("calc/core.py", hang)])
-    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+    assert (grade.status, grade.resolved) == (GRADED, False)
+    assert grade.reason.startswith("timed out")  # by the clock where the machine is very busy
     assert set(task.pass_to_pass) & set(grade.failing)
+
+
+@pytest.mark.slow
+async def test_a_run_that_sleeps_ends_by_the_clock_and_is_not_kept(engine, store, tmp_path):
+    sleep = GOOD + b"\n\ndef double(a):\n    import time; time.sleep(1000)\n"
+    grader = PytestGrader(engine, store, cache_dir=tmp_path)
+    grade = await grader.grade(new_task(test_seconds=2.0), [FileChange("calc/core.py", sleep)])
+    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
     assert list(tmp_path.iterdir()) == []  # a busy machine could have been the reason
 
 
@@ -255,7 +263,7 @@ async def test_nothing_is_written_to_the_start_tree(grader, tree, task):
     assert TESTS not in [path.read_bytes() for path in tree.rglob("*") if path.is_file()]
 
 
-async def test_tests_of_every_kind_pass_with_the_environments_plugins(engine, tmp_path):
+async def test_tests_of_every_kind_pass(engine, tmp_path):
     test = b"""import unittest
 from unittest import mock
 import pytest
@@ -328,11 +336,7 @@ class Loop(unittest.IsolatedAsyncioTestCase):
         hidden=(FileChange("tests/test_kinds.py", test),),
         fail_to_pass=tuple(f"tests/test_kinds.py::{name}" for name in names),
         pass_to_pass=(),
+        recipe=Recipe(packages=("calc",), pytest_args=("-p", "pytest_asyncio.plugin")),
     )
-    with_plugins = FixedStore(tmp_path, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""})
-    grader = PytestGrader(engine, with_plugins)
-    grade = await grader.grade(task, task.gold)
+    grade = await PytestGrader(engine, FixedStore(tmp_path)).grade(task, task.gold)
     assert grade.resolved, grade
-    grade = await grader.grade(task, [NOISE])
-    passing = {"test_patched", "test_number[1]", "test_number[2]"}  # n - 0 is n
-    assert {node.split("::", 1)[1] for node in grade.failing} == set(names) - passing, grade

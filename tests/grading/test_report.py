@@ -10,7 +10,15 @@ from tadpole.grading.report import Job, judge, must_fail_names
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import ExecReason, ExecResult
 
-JOB = Job(ids=("t.py::a", "t.py::b"), args=(), paths=(), env={}, must_fail=("test_c",), status=77)
+JOB = Job(
+    ids=("t.py::a", "t.py::b"),
+    args=(),
+    seconds=9,
+    paths=(),
+    env={},
+    must_fail=("test_c",),
+    status=77,
+)
 RECORDS = ["ready", "collected 2", "test 0 passed", "canary 0 failed", "test 1 passed", "end 1"]
 
 
@@ -101,7 +109,7 @@ def test_an_environment_that_does_not_start_cannot_be_judged(stdout):
 
 
 def test_secrets_differ_and_do_not_show():
-    jobs = [Job(ids=(), args=(), paths=(), env={}) for _ in range(20)]
+    jobs = [Job(ids=(), args=(), seconds=9, paths=(), env={}) for _ in range(20)]
     assert len({job.key for job in jobs}) == len({job.directory for job in jobs}) == 20
     assert all(64 <= job.status < 114 for job in jobs)
     assert jobs[0].key.hex() not in repr(jobs[0])

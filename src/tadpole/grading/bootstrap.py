@@ -31,6 +31,7 @@ import json
 import operator
 import os
 import random
+import resource
 import sys
 import typing
 
@@ -299,6 +300,8 @@ def main() -> None:
     os.mkdir(job["directory"], 0o700)
     send = open_channel(os.path.join(job["directory"], "report"), bytes.fromhex(job.pop("key")))
     status, leave = job.pop("status"), os._exit
+    # Of processor time: a busy machine does not make a test run too long.
+    resource.setrlimit(resource.RLIMIT_CPU, (job["seconds"], job["seconds"] + 2))
     loaded = pin_tests(root, job["ids"])
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])

@@ -15,6 +15,7 @@ Nor does it protect against weak tests, or against source that special-cases the
 
 import asyncio
 import dataclasses
+import math
 import os
 import time
 import weakref
@@ -34,6 +35,7 @@ from tadpole.trace import Grade
 
 _ATTEMPTS = 3
 _RETRY_SECONDS = 0.2
+_WALL = 4  # deadline by the clock: this many times the processor time, and a start
 _OPTIONS = ("--maxfail=0", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-q")
 
 
@@ -53,9 +55,9 @@ class PytestGrader:
     """Implements :class:`tadpole.protocols.Grader` with pytest.
 
     May be called concurrently (how much at once is the caller's decision); calls with the same
-    task and change share one run, and its grade is kept. A run that reaches the deadline
-    ``task.test_seconds`` is graded as not resolved, because a change that hangs is a wrong
-    change; as a busy machine can cause it too, that grade is not kept.
+    task and change share one run, and its grade is kept. ``task.test_seconds`` bounds the
+    processor time of a run, and some multiple of it the wall time: a change that hangs is a wrong
+    change, graded as not resolved. As a busy machine can cause the second, that grade is not kept.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class PytestGrader:
             await box.write(now)
             await box.write(task.hidden)  # after the agent's files, so that these hold
             argv = command(self._store.python(task), spec.workdir)
-            result = await box.exec(argv, timeout=task.test_seconds, stdin=job.text())
+            result = await box.exec(argv, timeout=_WALL * task.test_seconds + 10, stdin=job.text())
             return judge(job, result, await _content(box, job.report))
         finally:
             await box.close()
@@ -163,6 +165,7 @@ def _job(task: Task, spec: SandboxSpec, later: Sequence[FileChange]) -> Job:
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
         later=later,
+        seconds=max(1, math.ceil(task.test_seconds)),
         must_fail=must_fail_names(ids),
     )
 

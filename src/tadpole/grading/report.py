@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,7 @@ class Job:
 
     ids: tuple[str, ...]
     args: tuple[str, ...]  # pytest options
+    seconds: int  # of processor time, for each process of the run
     paths: tuple[str, ...]  # put on sys.path, in this order
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
@@ -71,6 +73,7 @@ class Job:
         job = {
             "ids": self.ids,
             "args": self.args,
+            "seconds": self.seconds,
             "paths": self.paths,
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
@@ -135,6 +138,9 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
         reason = _ENDINGS[result.reason]
         timed_out = result.reason is ExecReason.TIMEOUT
         return Verdict(GradeStatus.GRADED, failing or everything, reason, timed_out)
+    if result.code == 128 + signal.SIGXCPU:
+        reason = f"timed out: {job.seconds} s of processor time"
+        return Verdict(GradeStatus.GRADED, failing or everything, reason)
     if facts.end is None:
         reason = f"the tests did not run to their end: exit status {result.code}, no final record"
         return Verdict(GradeStatus.GRADED, everything, reason)
