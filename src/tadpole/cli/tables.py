@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -12,14 +13,19 @@ from tadpole.outcome import OUTCOME_POLICY, Outcome
 
 def outcomes(boards: Mapping[str, Scoreboard]) -> str:
     """Scoreboards by name, one row each, and the difference of the last two."""
-    table = Table(title="held-out tasks, never trained on", title_justify="left")
-    trusted = [outcome for outcome in Outcome if OUTCOME_POLICY[outcome].trust]
+    table = Table(title="held-out tasks, never trained on", title_justify="left", box=SIMPLE_HEAD)
+    trusted = [
+        outcome
+        for outcome in Outcome
+        if OUTCOME_POLICY[outcome].trust and any(b.outcomes.get(outcome) for b in boards.values())
+    ]
     table.add_column("policy")
     for column in ("pass@1", "95% interval", "tasks", "attempts"):
         table.add_column(column, justify="right")
     for outcome in trusted:
         table.add_column(outcome.value.replace("_", " "), justify="right")
-    table.add_column("could not tell", justify="right")
+    if any(board.untrusted for board in boards.values()):
+        table.add_column("could not tell", justify="right")
     for name, board in boards.items():
         found = board.pass_at_1
         table.add_row(
@@ -29,7 +35,7 @@ def outcomes(boards: Mapping[str, Scoreboard]) -> str:
             str(len(board.tallies)),
             str(board.attempts),
             *(str(board.outcomes.get(outcome, 0)) for outcome in trusted),
-            str(board.untrusted),
+            *([str(board.untrusted)] if len(table.columns) > 5 + len(trusted) else []),
         )
     out = io.StringIO()
     Console(file=out, width=140, no_color=True).print(table)
