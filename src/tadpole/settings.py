@@ -29,7 +29,7 @@ class Section(BaseModel):
 class DType(StrEnum):
     """Number format of the rollout's weights."""
 
-    AUTO = "auto"  # bfloat16 on a GPU, float32 on a CPU
+    AUTO = "auto"  # bfloat16 where the hardware multiplies it natively, else float32
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
 

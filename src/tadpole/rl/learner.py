@@ -52,6 +52,7 @@ class Learner:
         max_mean_gap: float = 0.05,
     ):
         self.model = model
+        self.lr = lr
         self.grad_clip = grad_clip
         self.delta = delta
         self.temperature = temperature
@@ -101,8 +102,11 @@ class Learner:
         self._step_or_refuse(stats)
         return stats
 
-    def imitate(self, samples: Sequence[Sample]) -> float:
-        """One step of maximum likelihood on the marked tokens; the mean loss in nats a token."""
+    def imitate(self, samples: Sequence[Sample], lr_share: float = 1.0) -> float:
+        """One step of maximum likelihood on the marked tokens; the mean loss in nats a token.
+
+        ``lr_share`` scales the learning rate of this step.
+        """
         trainable = sum(sample.trainable for sample in samples)
         total = 0.0
         self.model.train()
@@ -112,6 +116,8 @@ class Learner:
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = self.lr * lr_share
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return total

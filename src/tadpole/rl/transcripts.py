@@ -35,7 +35,7 @@ WORDS = (
 GLUE = ("and", "at", "from", "here", "in", "is", "near", "note", "of", "see", "then", "to", "with")
 # Edit has by far the most to get right, so it comes up as often as all others together.
 WEIGHTS = [4 if tool is ToolName.EDIT else 1 for tool in ToolName]
-MORE = 0.4  # chance of one more call
+MORE, MOST = 0.2, 3  # chance of one more call; most calls
 LONGEST = 60  # characters of a line of code
 
 
@@ -69,15 +69,17 @@ async def _episode(  # noqa: PLR0917
 ) -> Tokens:
     ids = dialogue.start(message)
     mask = [0] * len(ids)
-    more = True
+    calls, more = 0, True
     while more:
+        calls += 1
         call = _call(rng, paths, shown)
         said = dialogue.write(render(call, dialogue.call_format))
         seen = await sandbox.tool(call.name, call.arguments)
         given = dialogue.observe([seen], said[-1])
         ids += [*said, *given]
         mask += [1] * len(said) + [0] * len(given)
-        more = rng.random() < MORE
+        # An error is not the last word, unless it goes on.
+        more = calls < MOST and (seen.error or rng.random() < MORE)
     said = dialogue.write("Done.")
     ids += said
     mask += [1] * len(said)

@@ -44,7 +44,9 @@ async def warm_up(
                     for _ in range(max(1, batch // VARIANTS))
                     for tokens in await transcripts(dialogue, sandbox, rng, VARIANTS)
                 ]
-                losses.append(learner.imitate([Sample(tokens, 1.0) for tokens in made]))
+                share = 1 - step / steps  # linear decay: the last steps settle
+                samples = [Sample(tokens, 1.0) for tokens in made]
+                losses.append(learner.imitate(samples, lr_share=share))
                 progress(step + 1, losses[-1])
         finally:
             await sandbox.close()
