@@ -367,7 +367,7 @@ async def test_a_release_from_the_index(tmp_path: Path, engine, name: str, least
     start = FileChange(path, (snapshot.tree / path).read_bytes() + b"\n# changed\n")
     spec = await store.spec(new_task(snapshot, start))
     box = await engine.start(spec)
-    sweep = f"find / -path /proc -prune -o -name '{name}*' -not -name '*.dist-info' -print"
+    sweep = f"find / -path /proc -prune -o -path '*/{name}/*.py' -print"
     said = await box.exec(["bash", "-c", sweep], timeout=60)
     await box.close()
     assert all(line.startswith("/repo/") for line in said.stdout.split()), said.stdout

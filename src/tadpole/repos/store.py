@@ -59,6 +59,7 @@ class Store:
 
             async def measure(place: Path) -> None:
                 name = f"{found.location} {found.version[:12]}"
+                await asyncio.to_thread(box.modules)
                 spec = self._spec(tree, built.venv, built.recipe)
                 loop = asyncio.get_running_loop()
                 slots = self._slots.setdefault(loop, asyncio.Semaphore(SUITES_AT_ONCE))
@@ -103,6 +104,7 @@ class Store:
         Raises SourceError or TaskError.
         """
         _, built = await self._rebuilt(task)
+        await asyncio.to_thread(box.modules)
         return self._spec(await self.tree(task), built.venv, task.recipe)
 
     def box(self, snapshot: Snapshot, tree: Path | None = None) -> SandboxSpec:
@@ -114,11 +116,9 @@ class Store:
         return box.PYTHON
 
     def _spec(self, tree: Path, venv: Path, recipe: Recipe) -> SandboxSpec:
-        empty = self.cache / "empty"
-        empty.mkdir(parents=True, exist_ok=True)
         return SandboxSpec(
             tree=tree,
-            mounts=box.mounts(venv, empty),
+            mounts=box.mounts(venv, self.cache / "hide", recipe),
             env=box.environment(recipe),
             workdir=box.WORKDIR,
         )
