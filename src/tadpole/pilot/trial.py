@@ -27,6 +27,7 @@ class Rules:
     reached: int = 400  # most tests that are run because they reach the edit
     sampled: int = 30  # and of others, seeded
     few: int = 8  # fewer near tests than this are joined by some of anywhere
+    slow: float = 0.1  # a test above this is kept green only where quick ones are few
     slack: float = 10.0  # a test may take this many times its own duration
     shortest_limit: float = 2.0
     hash_seeds: tuple[int, int] = (1, 2)
@@ -70,7 +71,7 @@ class Trial:
         failing = self._failing(first, wanted)
         if not set(failing) <= set(reached):
             raise Dropped(DropReason.UNREACHED)
-        green = tuple(i for i in wanted if i in first.passed)[: self.rules.most_green]
+        green = self._green([i for i in wanted if i in first.passed], set(reached), failing)
         if not green:
             raise Dropped(DropReason.NOTHING_STAYS)
         failures: Mapping[str, Failure] = {}
@@ -121,6 +122,21 @@ class Trial:
         report = await self._run(staying)
         if not report.collected or not set(staying) <= report.passed:
             raise Dropped(DropReason.VISIBLE_BROKEN)
+
+    def _green(
+        self, passed: Sequence[str], reached: set[str], failing: Sequence[str]
+    ) -> tuple[str, ...]:
+        """The tests to keep green: quick ones, those that reach the edit, those near the failing.
+
+        Every grading of every attempt runs them, so slow ones are taken last.
+        """
+        places = {locate(i)[0] for i in failing}
+
+        def rank(node_id: str) -> tuple[bool, bool, bool]:
+            slow = self.baseline.seconds[node_id] > self.rules.slow
+            return slow, node_id not in reached, locate(node_id)[0] not in places
+
+        return tuple(sorted(passed, key=rank)[: self.rules.most_green])
 
     def _reached(self) -> tuple[str, ...]:
         ids: set[str] = set()
