@@ -54,6 +54,7 @@ _FREE = {
     "train.micro_batch_tokens",
     "eval.samples",
     "eval.retries",
+    "eval.raw",
 }
 
 

@@ -32,7 +32,7 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
     try:
         await stages.make(job)
         await stages.calibrate_tasks(job)
-        if job.warms_up:
+        if job.warms_up and config.eval.raw:
             boards["raw model"] = await stages.evaluate_policy(job, PolicyRole.RAW)
         start = "warmed up" if job.warms_up else "before"
         boards[start] = await stages.evaluate_policy(job, PolicyRole.BEFORE)

@@ -54,7 +54,10 @@ class Rollout:
             started = time.monotonic()
             trace, delta, grade = await self._play(task, name, sampling, stream(seed, name))
         outcome = outcome_of(
-            trace.stop, grade and grade.status, bool(grade and grade.resolved), not delta
+            trace.stop,
+            grade.status if grade else None,
+            grade is not None and grade.resolved,
+            not delta,
         )
         patch = ""
         if delta:

@@ -122,6 +122,8 @@ class EvalConfig(SamplingConfig):
     """Attempts at each task. Ours; the recipe's benchmarks use three seeds."""
     retries: Natural = 2
     """How often an attempt that infrastructure broke is made again. Ours."""
+    raw: bool = False
+    """Whether a model that is warmed up is also evaluated as it came. Ours."""
     seed: Natural = 0
     """Added to run.seed."""
 
