@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+from matplotlib.figure import Figure
 
 from tadpole import stages
 from tadpole.cli.main import explain
@@ -71,6 +72,7 @@ def main(out: Path, preset: str, seeds: int, at_once: int) -> None:
         if isinstance(error, SystemExit):
             raise
         sys.exit(explain(error))
+    _figure(out, before, climbs)
     *runs, control = climbs
     click.echo(f"warmed up {before}")
     for run in climbs:
@@ -113,6 +115,32 @@ async def _learn(
 
     climbs = [climb(name, config) for name, config in wanted.items()]
     return _known(before), list(await asyncio.gather(*climbs))
+
+
+def _figure(out: Path, before: Estimate, climbs: list[Climbed]) -> None:
+    """``learning.png``: mean reward by update, and pass@1 on held-out tasks."""
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained", dpi=150)
+    curve, bars = figure.subplots(1, 2, width_ratios=(3, 2))
+    for number, climb in enumerate(climbs):
+        control = climb.name == "control"
+        rows = RunDir.open(out / climb.name).rows(TABLE, UpdateRow)
+        by_update = {row.update: row.mean_reward for row in rows if row.mean_reward is not None}
+        style = {"color": "0.55", "ls": "--"} if control else {"color": f"C{number}"}
+        label = "control (rewards shuffled)" if control else climb.name
+        curve.plot(list(by_update), list(by_update.values()), label=label, lw=1.8, **style)
+    curve.set(xlabel="update", ylabel="mean reward, training tasks", ylim=(0, 1))
+    curve.legend(frameon=False, fontsize=8)
+    shown = [("warmed up", before), *((climb.name, climb.after) for climb in climbs)]
+    for place, (_, estimate) in enumerate(shown):
+        error = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+        color = "0.55" if place in {0, len(shown) - 1} else f"C{place - 1}"
+        bars.bar(place, estimate.value, color=color, width=0.65)
+        bars.errorbar(place, estimate.value, yerr=error, color="0.2", capsize=3, lw=1)
+    bars.set_xticks(range(len(shown)), [name for name, _ in shown], fontsize=8)
+    bars.set(ylabel="pass@1, held-out tasks", ylim=(0, 1))
+    for axes in (curve, bars):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(out / "learning.png")
 
 
 async def _prepare(job: Job) -> Scoreboard:
