@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tadpole.errors import TrainerError
+from tadpole.models.memory import give_back
 from tadpole.models.slots import has_plain_attention
 from tadpole.rl.batch import MicroBatch, Sample, micro_batches
 from tadpole.rl.logprob import token_logprobs
@@ -89,6 +90,7 @@ class Learner:
                 worst = max(worst, float(gap_N.max()))
                 dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
                 entropy += float(entropy_N.sum())
+            give_back()
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
             total,
@@ -115,6 +117,7 @@ class Learner:
             loss = -logp_N.sum() / trainable
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+            give_back()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
         for settings in self.optimizer.param_groups:
             settings["lr"] = self.lr * lr_share
