@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from tadpole.config import load
-from tadpole.prepare import Prepared, prepare_policy
+from tadpole.prepared import Prepared, prepare_policy
 from tadpole.protocols import Sampling, SandboxSpec
 from tadpole.rl.batch import Sample
 from tadpole.rl.learner import Learner

@@ -5,13 +5,11 @@ from pathlib import Path
 
 from tadpole.config import Config
 from tadpole.errors import RunError
-from tadpole.leaf.loop import LeafSettings
-from tadpole.leaf.profile import ProfileName
 from tadpole.pilot import taskdir
+from tadpole.pilot.split import Part, load_split
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.settings import EMBEDDED, Switch
-from tadpole.split import Part, load_split
 from tadpole.task import Task
 from tadpole.workshop import Workshop
 
@@ -37,18 +35,6 @@ class Job:
         switch = self.config.warmup.enabled
         embedded = self.config.policy.model == EMBEDDED
         return switch is Switch.ON or (switch is Switch.AUTO and embedded)
-
-    @property
-    def leaf(self) -> LeafSettings:
-        """The limits of an episode, as the loop takes them."""
-        asked = self.config.leaf
-        return LeafSettings(
-            max_turns=asked.max_turns,
-            max_context=asked.max_context,
-            max_tokens_per_turn=asked.max_tokens_per_turn,
-            max_seconds=asked.max_seconds,
-            profile=ProfileName(asked.profile.value),
-        )
 
     def seed(self, own: int) -> int:
         """The seed of a section: its own on top of that of the run."""

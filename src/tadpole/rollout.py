@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
 from tadpole.grading.patch import git_patch
 from tadpole.leaf.dialogue import Dialogue
-from tadpole.leaf.loop import LeafSettings, run_episode
+from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY, StopReason, outcome_of
 from tadpole.protocols import Grader, Sampling, SandboxEngine, TokenPolicy
 from tadpole.repos.store import Store
 from tadpole.rl.reward import raw_reward
 from tadpole.rundir import RunDir
+from tadpole.settings import LeafConfig
 from tadpole.task import FileChange, Task
 from tadpole.trace import Attempt, Grade, Trace
 
@@ -31,7 +32,7 @@ class Rollout:
     grader: Grader
     policy: TokenPolicy
     dialogue: Dialogue
-    settings: LeafSettings
+    settings: LeafConfig
     rundir: RunDir
     concurrency: int = 4
     truncated_reward: float = 0.5

@@ -7,7 +7,7 @@
       config.toml         the resolved configuration, every setting
       eval.jsonl, ...     tables: one JSON row per line, appended, never rewritten
       traces/ patches/    one file per episode, named in its row
-      logs/  checkpoints/ whatever the verbs write there
+      checkpoints/ ...    whatever the verbs write there
 
 What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns. A
 line that a crash tore is dropped when read, and cut off by the next append: its work is owed
@@ -25,7 +25,7 @@ import json
 import os
 import platform
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -150,12 +150,6 @@ class RunDir:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def log(self, name: str) -> Path:
-        """The path of a log file; its directory exists."""
-        path = self._inside(f"logs/{name}.log")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
     def save_trace(self, trace: Trace, name: str) -> str:
         """Save a trace; returns its path in the run directory, for the row that names it."""
         relative = f"traces/{name}.json.gz"
@@ -225,7 +219,8 @@ class RunDir:
 
         Attempts that infrastructure broke are not among them.
         """
-        return done_keys(self.rows(table, Attempt))
+        rows = self.rows(table, Attempt)
+        return {attempt_key(row) for row in rows if not OUTCOME_POLICY[row.outcome].retry}
 
     # --- ownership -----------------------------------------------------------------------
 
@@ -257,11 +252,6 @@ class RunDir:
         if not path.resolve().is_relative_to(self.path.resolve()):
             raise RunError(f"{name!r} leads out of the run directory {self.path}")
         return path
-
-
-def done_keys(attempts: Iterable[Attempt]) -> set[Key]:
-    """Keys of the attempts that are not owed again."""
-    return {attempt_key(a) for a in attempts if not OUTCOME_POLICY[a.outcome].retry}
 
 
 def _fresh(path: Path) -> bool:

@@ -42,11 +42,11 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-class Profile(StrEnum):
-    """How much Leaf tells the policy about its tools."""
+class ProfileName(StrEnum):
+    """How much a policy is told."""
 
-    FULL = "full"  # the whole contract, as for the published models
-    COMPACT = "compact"  # about 60 tokens in all, for very small models
+    FULL = "full"  # system prompt and schemas, through the model's own chat template
+    COMPACT = "compact"  # one line and one shape: for models far below a billion weights
 
 
 class TasksConfig(Section):
@@ -82,7 +82,7 @@ class PolicyConfig(Section):
 class LeafConfig(Section):
     """Limits of one episode."""
 
-    profile: Profile = Profile.FULL
+    profile: ProfileName = ProfileName.FULL
     """full, or compact for very small models."""
     max_turns: Count = 75
     """Assistant turns. Recipe: 75 in rounds 1-4, 150 in round 5."""

@@ -13,18 +13,18 @@ from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
-from tadpole.pilot.calibrate import Calibrated, calibrate, split
+from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
-from tadpole.prepare import Prepared, prepare_policy
+from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
+from tadpole.prepared import Prepared, prepare_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
-from tadpole.split import Part, Place, Split, load_split, save_split
-from tadpole.stage import stage
 from tadpole.task import Task
+from tadpole.timing import timed
 from tadpole.trace import Attempt
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
@@ -33,7 +33,7 @@ WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 async def make(job: Job) -> list[Task]:
     """Make the tasks; those that are there already are kept."""
     asked = job.config.tasks
-    with stage(job.rundir, "make tasks"):
+    with timed(job.rundir, "make tasks"):
         return await make_tasks(
             asked.sources,
             count=asked.count,
@@ -52,7 +52,7 @@ async def start_policy(job: Job) -> None:
     with prepared_policy(job, PolicyRole.RAW) as raw:
         note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=raw.policy.fingerprint))
         if job.warms_up and not checkpoints(job.rundir.path / WARMUP):
-            with stage(job.rundir, "warm up"):
+            with timed(job.rundir, "warm up"):
                 await _warm_up(job, raw)
     with prepared_policy(job, PolicyRole.BEFORE) as start:
         note_policy(
@@ -100,7 +100,7 @@ async def calibrate_tasks(job: Job) -> Split:
         return found
     await start_policy(job)
     asked = job.config.calibrate
-    with stage(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
+    with timed(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
         rollout = _rollout(job, start)
 
         async def attempt(task: Task, sample: int) -> Attempt:
@@ -131,7 +131,7 @@ async def calibrate_tasks(job: Job) -> Split:
 async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
     tasks = job.part(Part.TRAIN)
-    with stage(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
+    with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
         checkpoint = await _climb(job, start, tasks)
     with prepared_policy(job, checkpoint) as after:
         note_policy(
@@ -186,7 +186,7 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
     """Evaluate one policy of the run on the held-out tasks."""
     tasks = job.part(Part.HELD_OUT)
     asked = job.config.eval
-    with stage(job.rundir, f"evaluate {role.value}"), prepared_policy(job, role) as prepared:
+    with timed(job.rundir, f"evaluate {role.value}"), prepared_policy(job, role) as prepared:
         rollout = _rollout(job, prepared)
 
         async def attempt(task: Task, sample: int) -> Attempt:
@@ -242,7 +242,7 @@ def _rollout(job: Job, prepared: Prepared) -> Rollout:
         grader=job.workshop.grader,
         policy=prepared.policy,
         dialogue=prepared.dialogue,
-        settings=job.leaf,
+        settings=job.config.leaf,
         rundir=job.rundir,
         concurrency=job.config.run.concurrency,
         truncated_reward=job.config.train.truncated_reward,

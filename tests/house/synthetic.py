@@ -6,12 +6,12 @@ import random
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 from tadpole.pilot.calibrate import Measured
+from tadpole.pilot.split import Part, Place, Split, save_split
 from tadpole.pilot.taskdir import save
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rundir import RunDir
-from tadpole.split import Part, Place, Split, save_split
-from tadpole.stage import StageRow
 from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
+from tadpole.timing import StageRow
 from tadpole.trace import Attempt, Grade, Observation, ToolCall, Trace, Turn
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"&amp;{{ 7*7 }}"

@@ -3,8 +3,9 @@ import pytest
 from tadpole.errors import ModelError
 from tadpole.leaf.calls import CallFormat
 from tadpole.leaf.dialogue import Dialogue
-from tadpole.leaf.profile import ProfileName, make_profile
+from tadpole.leaf.profile import make_profile
 from tadpole.leaf.tools import ToolName
+from tadpole.settings import ProfileName
 from tadpole.trace import Observation
 
 HERMES = CallFormat.HERMES

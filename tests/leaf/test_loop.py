@@ -1,19 +1,19 @@
 import asyncio
-import json
 import time
 
 import pytest
-from pydantic import ValidationError
 
 from tadpole.errors import ModelError
 from tadpole.leaf.calls import CallFormat, render
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.guard import WARNING
-from tadpole.leaf.loop import LeafSettings, run_episode
-from tadpole.leaf.profile import ProfileName, make_profile
+from tadpole.leaf.loop import run_episode
+from tadpole.leaf.profile import make_profile
+from tadpole.leaf.tools import ToolName
 from tadpole.outcome import StopReason
 from tadpole.protocols import Sampled, Sampling
 from tadpole.scripted import ScriptedPolicy, ScriptedSandbox
+from tadpole.settings import LeafConfig, ProfileName
 from tadpole.trace import ToolCall, Trace
 
 FILES = {"a.py": "def f(x):\n    return x - 1\n"}
@@ -38,14 +38,16 @@ def play(talk):
     """Run an episode of scripted turns; the sandbox and the policy stay for looking at."""
     boxes = []
 
-    async def run(turns, *, policy=None, sandbox=None, on_cancel=None, seed=1, **limits):
+    async def run(
+        turns, *, policy=None, sandbox=None, dialogue=None, on_cancel=None, seed=1, **limits
+    ):
         run.sandbox = sandbox or ScriptedSandbox(FILES)
         boxes.append(run.sandbox)
         run.policy = policy or ScriptedPolicy(talk, turns, version=3)
         return await run_episode(
-            task_id="t1", statement="Fix f.", sandbox=run.sandbox, policy=run.policy, dialogue=talk,
-            settings=LeafSettings(**limits), sampling=Sampling(), episode="e1", seed=seed,
-            on_cancel=on_cancel,
+            task_id="t1", statement="Fix f.", sandbox=run.sandbox, policy=run.policy,
+            dialogue=dialogue or talk, settings=LeafConfig(**limits), sampling=Sampling(),
+            episode="e1", seed=seed, on_cancel=on_cancel,
         )  # fmt: skip
 
     yield run
@@ -102,8 +104,11 @@ async def test_the_models_mistakes_are_observations(play):
     assert trace.stop is StopReason.AGENT
 
 
-async def test_only_the_given_tools_run(play):
-    trace = await play([say("Bash", command="touch x"), "Done."], tools=("Read", "Edit"))
+async def test_only_the_given_tools_run(play, talk):
+    few = (ToolName.READ, ToolName.EDIT)
+    profile = make_profile(ProfileName.COMPACT, CallFormat.HERMES, few)
+    dialogue = Dialogue(talk.tokenizer, CallFormat.HERMES, profile)
+    trace = await play([say("Bash", command="touch x"), "Done."], dialogue=dialogue)
     assert "use one of Read, Edit" in trace.turns[0].observations[0].text
     assert play.sandbox.calls == []
 
@@ -250,11 +255,3 @@ async def test_the_real_output_of_bash_reaches_the_policy(play):
     trace = await play([say("Bash", command="python3 a.py && echo fine", timeout="20"), "Done."])
     assert trace.turns[0].observations[0].text == "Exit code: 0\nSTDOUT:\nfine\n\nSTDERR:\n"
     assert "STDOUT:\nfine" in talk_of(play, 1)
-
-
-def test_settings_refuse_what_they_do_not_know():
-    assert LeafSettings(profile="compact").profile is ProfileName.COMPACT
-    for bad in ({"turns": 3}, {"max_turns": 0}, {"tools": ("Grep",)}, {"max_seconds": 0}):
-        with pytest.raises(ValidationError):
-            LeafSettings(**bad)
-    assert json.loads(LeafSettings().model_dump_json())["max_turns"] == 150

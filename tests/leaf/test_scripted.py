@@ -5,7 +5,7 @@ import pytest
 
 from tadpole.leaf.calls import CallFormat
 from tadpole.leaf.dialogue import Dialogue
-from tadpole.leaf.profile import ProfileName, make_profile
+from tadpole.leaf.profile import make_profile
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import ExecReason, Sampling, SandboxSpec
 from tadpole.scripted import (
@@ -15,6 +15,7 @@ from tadpole.scripted import (
     ScriptedProposer,
     ScriptedSandbox,
 )
+from tadpole.settings import ProfileName
 from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
 from tadpole.trace import Grade
 

@@ -1,4 +1,4 @@
-"""Sampling in this process: the probabilities reported are those of the model, whatever the batch."""
+"""Sampling in this process reports the probabilities of the model, whatever the batch."""
 
 import asyncio
 import random

@@ -1,6 +1,5 @@
 """Evaluates a policy on tasks: rows into the run directory, taken up again where it stopped."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from tadpole.evals.scoreboard import Scoreboard
@@ -8,6 +7,7 @@ from tadpole.outcome import OUTCOME_POLICY
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.task import Task
+from tadpole.together import together
 from tadpole.trace import Attempt
 
 TABLE = "eval"
@@ -51,19 +51,8 @@ async def evaluate(
                         break
                 bar.advance(note=f"{task.name}: {row.outcome.value}")
 
-        await _together([work() for _ in range(min(concurrency, len(owed)))])
+        await together([work() for _ in range(min(concurrency, len(owed)))])
 
     wanted = {(task.id, sample) for task, sample in every}
     rows = [row for row in rundir.rows(table, Attempt) if (row.task, row.sample) in wanted]
     return Scoreboard.of(rows, policy)
-
-
-async def _together(work: Sequence[Awaitable[None]]) -> None:
-    """Wait for all; the first exception cancels the others and is raised by itself."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

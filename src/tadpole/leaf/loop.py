@@ -6,31 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from tadpole.errors import ModelError, SandboxError
 from tadpole.leaf import toolbox
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.guard import WARNING, LoopGuard, Verdict
-from tadpole.leaf.profile import ProfileName
 from tadpole.leaf.record import EpisodeRecord
 from tadpole.leaf.tools import ToolName
 from tadpole.outcome import StopReason
 from tadpole.protocols import Sampled, Sampling, Sandbox, TokenPolicy
+from tadpole.settings import LeafConfig
 from tadpole.trace import Observation, ToolCall, Trace, Turn
-
-
-class LeafSettings(BaseModel):
-    """Limits of one episode; the defaults are those of the published evaluation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_turns: int = Field(default=150, ge=1)
-    max_context: int = Field(default=131_072, ge=1)  # tokens, prompt and tool results included
-    max_tokens_per_turn: int = Field(default=8192, ge=1)
-    max_seconds: float = Field(default=10_800.0, gt=0)
-    profile: ProfileName = ProfileName.FULL
-    tools: tuple[ToolName, ...] = tuple(ToolName)
 
 
 class _Stop(Exception):
@@ -47,7 +32,7 @@ async def run_episode(
     sandbox: Sandbox,
     policy: TokenPolicy,
     dialogue: Dialogue,
-    settings: LeafSettings,
+    settings: LeafConfig,
     sampling: Sampling,
     episode: str,
     seed: int,
@@ -92,7 +77,7 @@ class _Episode:
     sandbox: Sandbox
     policy: TokenPolicy
     dialogue: Dialogue
-    settings: LeafSettings
+    settings: LeafConfig
     sampling: Sampling
     episode: str
     seed: int
@@ -176,8 +161,8 @@ class _Episode:
         left = self._seconds_left()
         if call.error is not None:
             return Observation(text=f"InvalidToolCall: {call.error}", error=True)
-        if call.name not in self.settings.tools:
-            names = ", ".join(self.settings.tools)
+        if call.name not in self.dialogue.profile.tools:
+            names = ", ".join(self.dialogue.profile.tools)
             return Observation(
                 text=f"ValueError: unknown tool {call.name}; use one of {names}", error=True
             )

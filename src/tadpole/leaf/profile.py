@@ -2,19 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from tadpole.leaf.calls import CallFormat, render
 from tadpole.leaf.tools import ToolName, schema, signature
+from tadpole.settings import ProfileName
 from tadpole.trace import ToolCall
-
-
-class ProfileName(StrEnum):
-    """How much a policy is told."""
-
-    FULL = "full"  # system prompt and schemas, through the model's own chat template
-    COMPACT = "compact"  # two sentences and one shape: for models far below a billion weights
 
 
 @dataclass(frozen=True)
@@ -22,6 +15,7 @@ class Profile:
     """The system message, and the schemas that go through the chat template (maybe none)."""
 
     name: ProfileName
+    tools: tuple[ToolName, ...]  # those that the policy may call
     system: str
     schemas: tuple[dict[str, Any], ...] = ()
 
@@ -41,7 +35,7 @@ def make_profile(
 ) -> Profile:
     """The profile ``name`` for a policy that writes its calls in ``form`` and has ``tools``."""
     if name is ProfileName.FULL:
-        return Profile(name, _FULL, tuple(schema(tool) for tool in tools))
+        return Profile(name, tuple(tools), _FULL, tuple(schema(tool) for tool in tools))
     listed = ", ".join(signature(tool) for tool in tools)
     shape = render(_EXAMPLE, form)
-    return Profile(name, f"Tools: {listed}. No call means done. A call:\n{shape}")
+    return Profile(name, tuple(tools), f"Tools: {listed}. No call means done. A call:\n{shape}")

@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tadpole.errors import ModelError
-from tadpole.leaf.calls import CallFormat
-
-QWEN_XML_FAMILIES = ("qwen3_5", "qwen3_next")  # model types whose template teaches XML calls
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,6 @@ class Loaded:
 
     model: Any
     tokenizer: Any
-    call_format: CallFormat
     fingerprint: str  # of the weights' content
 
 
@@ -35,18 +31,15 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
         )
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     try:
-        config = AutoConfig.from_pretrained(location)
         tokenizer = AutoTokenizer.from_pretrained(location)
         model: Any = AutoModelForCausalLM.from_pretrained(location, dtype=dtype)
         model.to(device)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(f"cannot load the model {location}: {reason[0]}") from error
-    xml = config.model_type.startswith(QWEN_XML_FAMILIES)
     return Loaded(
         model=model,
         tokenizer=tokenizer,
-        call_format=CallFormat.QWEN_XML if xml else CallFormat.HERMES,
         fingerprint=weights_hash(path) if not named else str(location),
     )
 

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tadpole.outcome import OUTCOME_POLICY, Outcome
-from tadpole.pilot.split import split
-from tadpole.pilot.together import together
 from tadpole.progress import Bar, Progress
 from tadpole.rundir import RunDir
 from tadpole.task import Task
+from tadpole.together import together
 from tadpole.trace import Attempt, Record
-
-__all__ = ["Calibrated", "Measured", "calibrate", "split"]
 
 TABLE = "calibration"  # every attempt, one row each
 VERDICTS = "calibrated"  # one row per task and rung that was measured

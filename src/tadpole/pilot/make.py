@@ -18,7 +18,6 @@ from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
 from tadpole.pilot.singlesite import SingleSite, Style
-from tadpole.pilot.together import end, together
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.progress import Bar, Progress
@@ -27,6 +26,7 @@ from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
 from tadpole.task import Task
+from tadpole.together import end, together
 
 RETRIES = 2  # of a candidate whose validation infrastructure broke
 WORKERS = 2

@@ -26,7 +26,6 @@ from tadpole.pilot.symptom import Symptom
 from tadpole.task import Hint
 
 TOP = 6
-RUNGS = tuple(range(TOP + 1))
 
 CLOSING = "Correct the source code so that this works again. Do not change the tests."
 

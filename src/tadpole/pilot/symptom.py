@@ -15,9 +15,6 @@ LONGEST_MESSAGE = 300  # characters of the first line
 MOST_DETAIL = 8  # lines of expected against actual
 LONGEST_SNIPPET = 12  # lines of the failing statement
 
-_EXCEPTION = re.compile(
-    r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)"
-)
 _NOISE = ("Use -v to get more diff", "Use -v to get the full diff", "")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{4,}")
 

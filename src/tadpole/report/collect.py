@@ -10,13 +10,13 @@ from tadpole.errors import TadpoleError
 from tadpole.evals.intervals import Estimate, Tally
 from tadpole.evals.policies import PolicyRole, PolicyRow, policies
 from tadpole.evals.scoreboard import Scoreboard, compare
+from tadpole.pilot.split import Split, load_split
 from tadpole.rl import metrics
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rundir import CONFIG, RunDir
-from tadpole.split import Split, load_split
-from tadpole.stage import TABLE as STAGES
-from tadpole.stage import StageRow
 from tadpole.task import Task
+from tadpole.timing import TABLE as STAGES
+from tadpole.timing import StageRow
 from tadpole.trace import Attempt
 
 

@@ -100,12 +100,3 @@ def box_python() -> Path:
     raise SandboxUnavailable(
         "no complete Python to run in the sandbox: `apt install python3` (ctypes is needed)"
     )
-
-
-def interpreter_mounts() -> dict[str, Path]:
-    """Mounts under which this interpreter, and virtual environments made of it, run in the box.
-
-    Empty where it lives in /usr, which every box has anyway.
-    """
-    base = Path(sys.base_prefix).resolve()
-    return {} if base.is_relative_to("/usr") else {str(base): base}
