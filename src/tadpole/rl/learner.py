@@ -90,7 +90,6 @@ class Learner:
                 worst = max(worst, float(gap_N.max()))
                 dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
                 entropy += float(entropy_N.sum())
-            give_back()
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
             total,
@@ -117,12 +116,12 @@ class Learner:
             loss = -logp_N.sum() / trainable
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            give_back()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
         for settings in self.optimizer.param_groups:
             settings["lr"] = self.lr * lr_share
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        give_back()
         return total
 
     def save(self, path: Path) -> None:
@@ -156,5 +155,6 @@ class Learner:
         if wrong is None:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        give_back()
         if wrong is not None:
             raise TrainerError(wrong)
