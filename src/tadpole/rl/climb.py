@@ -71,13 +71,14 @@ class Climb:
             row = await self._update(update, tasks)
             fingerprint = f"{self.base}+{update}.{self._incarnation}"
             self.policy.refresh(fingerprint, update)
+            # The row first: a kill in between makes the update, and its row, again.
+            self.rundir.append(TABLE, row)
             last = update == self.settings.updates
             if last or update % self.settings.checkpoint_every == 0:
                 state = CheckpointState(update=update, fingerprint=fingerprint)
                 saved = save_checkpoint(
                     root, self.learner.model, self.tokenizer, self.learner, state
                 )
-            self.rundir.append(TABLE, row)
             progress(row)
         assert saved is not None
         return saved
