@@ -146,7 +146,6 @@ def _figure(out: Path, before: Estimate, climbs: list[Climbed]) -> None:
 async def _prepare(job: Job) -> Scoreboard:
     await stages.make(job)
     await stages.calibrate_tasks(job)
-    await stages.evaluate_policy(job, PolicyRole.RAW)
     board = await stages.evaluate_policy(job, PolicyRole.BEFORE)
     write_report(job.rundir)
     return board
