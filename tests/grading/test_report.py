@@ -102,7 +102,9 @@ def test_a_run_that_was_stopped_is_not_resolved(reason):
     assert verdict.timed_out is (reason is ExecReason.TIMEOUT)
 
 
-@pytest.mark.parametrize("stdout", ["", "tadpole 0123\n", " " + READY])
+@pytest.mark.parametrize(
+    "stdout", ["", "tadpole 0123\n", " " + READY], ids=["silent", "other key", "not at the start"]
+)
 def test_an_environment_that_does_not_start_cannot_be_judged(stdout):
     with pytest.raises(GraderError, match="ImportError: no pytest"):
         judge(JOB, ended(1, stdout=stdout), None)

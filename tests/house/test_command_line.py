@@ -43,12 +43,10 @@ def writer(fifo: Path) -> int:
             time.sleep(0.05)
 
 
-def test_help_lists_every_verb_quickly():
-    start = time.monotonic()
+def test_help_lists_every_verb_and_loads_no_torch():
     done = tadpole("--help")
     assert done.returncode == 0 and done.stderr == ""
     assert all(verb in done.stdout for verb in VERBS)
-    assert time.monotonic() - start < 20
     code = "import sys, tadpole.cli.main as m; m.run(['--help']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("False\n")

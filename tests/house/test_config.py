@@ -101,7 +101,7 @@ def test_every_setting_says_what_it_is():
 
 
 def test_a_run_may_change_a_setting_until_something_was_made_with_it(tmp_path: Path):
-    at = {"run.dir": str(tmp_path / "run")}
+    at = {"run.dir": str(tmp_path / "run"), "eval.temperature": "0.6"}
     run = open_run(load(at))
     open_run(load(at | {"train.lr": "2e-5", "eval.samples": "3"}))
     assert saved(run.path / "config.toml").train.lr == 2e-5

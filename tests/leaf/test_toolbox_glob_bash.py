@@ -1,5 +1,3 @@
-import time
-
 import pytest
 
 
@@ -83,9 +81,8 @@ def test_bash_runs_afresh_in_the_work_directory(box):
 
 
 def test_b1_a_background_process_is_not_waited_for(box):
-    begun = time.monotonic()
-    assert "done" in box.ok("Bash", command="sleep 60 & echo done")
-    assert time.monotonic() - begun < 5
+    text = box.ok("Bash", command="sleep 600 & echo done")
+    assert "done" in text and "Timed out" not in text
 
 
 def test_b2_timeout_keeps_what_was_printed(box):

@@ -12,7 +12,8 @@ from tadpole.rundir import RunDir
 @click.option("--out", type=click.Path(path_type=Path), help="Where to; default RUN/report.html.")
 def command(run: Path, out: Path | None) -> int:
     """Write one self-contained HTML file about RUN, finished or not; prints its path."""
+    rundir = RunDir.open(run)
     from tadpole.report.html import write_report
 
-    click.echo(write_report(RunDir.open(run), out))
+    click.echo(write_report(rundir, out))
     return 0
