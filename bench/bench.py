@@ -79,9 +79,8 @@ async def _sampling(prepared: Prepared) -> None:
 def _update(prepared: Prepared) -> None:
     learner = Learner(prepared.loaded.model, lr=1e-6, dtype=prepared.dtype)
     ids = tuple(range(100, 100 + CONTEXT))
-    tokens = Tokens(
-        ids=ids, logprobs=(0.0,) * CONTEXT, loss_mask=(1,) * CONTEXT, versions=(0,) * CONTEXT
-    )
+    mask = (0, *[1] * (CONTEXT - 1))  # the first token follows nothing
+    tokens = Tokens(ids=ids, logprobs=(0.0,) * CONTEXT, loss_mask=mask, versions=(0,) * CONTEXT)
     start = time.perf_counter()
     learner.imitate([Sample(tokens, 1.0)] * 8)
     seconds = time.perf_counter() - start
