@@ -39,12 +39,14 @@ _SHAPES = {
     "policy": _EPISODES,
     "leaf": _EPISODES,
     "tasks": ("tasks", *_EPISODES),
-    "calibrate": ("calibration.jsonl",),
+    "calibrate": ("split.json",),
     "warmup": ("warmup", "rollouts.jsonl"),
     "sampling": ("calibration.jsonl", "rollouts.jsonl"),
     "train": ("rollouts.jsonl",),
     "eval": ("eval.jsonl",),
 }
+# ... by setting where that is another thing: more tasks join those that are there ...
+_SHAPE = {"tasks.count": ("split.json",), "tasks.held_out_share": ("split.json",)}
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {
     "policy.device",
@@ -127,7 +129,8 @@ def open_run(config: Config) -> RunDir:
     now = dict(_values(config))
     changed = {name: old for name, old in _values(before) if now[name] != old}
     for name, old in changed.items():
-        made = [part for part in _SHAPES.get(name.partition(".")[0], ()) if (path / part).exists()]
+        shapes = _SHAPE.get(name, _SHAPES.get(name.partition(".")[0], ()))
+        made = [part for part in shapes if _made(path / part)]
         if made and name not in _FREE:
             raise RunError(
                 f"{path} holds {made[0]} made with {name} = {old}, now {now[name]}: "
@@ -136,6 +139,16 @@ def open_run(config: Config) -> RunDir:
     if changed:
         run.save_config(config)
     return run
+
+
+def _made(part: Path) -> bool:
+    """Whether a part of a run is there: a directory counts once it holds one thing or more.
+
+    Locks and journals alone are what a stage leaves that failed before its first result.
+    """
+    if not part.is_dir():
+        return part.exists()
+    return any(entry.is_dir() and not entry.name.startswith(".") for entry in part.iterdir())
 
 
 def presets() -> list[str]:

@@ -25,6 +25,10 @@ class SourceError(UsageError):
     """A repository that cannot become a snapshot: none there, no tests, tests red at baseline."""
 
 
+class NetworkError(TadpoleError):
+    """A package index or a repository that could not be reached: the same command may do later."""
+
+
 class TaskError(UsageError):
     """A task directory that is incomplete, changed, or of an unknown version."""
 

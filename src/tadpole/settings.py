@@ -52,7 +52,7 @@ class ProfileName(StrEnum):
 class TasksConfig(Section):
     """Which repositories become tasks, and how many."""
 
-    sources: tuple[str, ...] = ("pypi:boltons", "pypi:toolz")
+    sources: tuple[str, ...] = Field(default=("pypi:boltons", "pypi:toolz"), min_length=1)
     """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between."""
     count: Count = 300
     """Validated tasks to make. The recipe makes about 300 a round."""

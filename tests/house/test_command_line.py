@@ -67,6 +67,7 @@ def test_a_dry_run_prints_toml_that_resolves_to_itself(tmp_path: Path):
     [
         (["train", "--train.lrr", "1"], "did you mean train.lr?"),
         (["train", "--train.lr"], "--train.lr needs a value"),
+        (["tasks", "make", "--tasks.sources", ""], "tasks.sources (from the command line)"),
         (["trian"], "no verb 'trian'; did you mean train?"),
         (["frobnicate"], "there are demo"),
         (["train", "--nope"], "No such option"),

@@ -110,3 +110,27 @@ def test_a_run_may_change_a_setting_until_something_was_made_with_it(tmp_path: P
         open_run(load(at | {"train.lr": "2e-5", "eval.temperature": "0.9"}))
     open_run(load(at | {"train.lr": "3e-5", "eval.samples": "9", "run.concurrency": "1"}))
     assert saved(run.path / "config.toml").eval.samples == 9
+
+
+def test_a_source_that_gave_nothing_may_be_corrected(tmp_path: Path):
+    at = {"run.dir": str(tmp_path / "run"), "tasks.count": "4"}
+    run = open_run(load(at | {"tasks.sources": "mistyped"}))
+    (run.directory("tasks") / "lock").touch()
+    at["tasks.sources"] = "right"
+    open_run(load(at))
+    run.directory("tasks/lib-0000")
+    with pytest.raises(RunError, match=r"holds tasks made with tasks\.sources = \['right'\]"):
+        open_run(load(at | {"tasks.sources": "other"}))
+
+
+def test_more_tasks_and_another_band_are_possible_until_the_split(tmp_path: Path):
+    at = {"run.dir": str(tmp_path / "run")}
+    more = {"tasks.count": "9", "calibrate.low": "0.2", "tasks.held_out_share": "0.4"}
+    run = open_run(load(at))
+    run.directory("tasks/lib-0000")
+    run.append("calibration", make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
+    open_run(load(at | more))
+    run.write("split.json", b"{}")
+    for name in more:
+        with pytest.raises(RunError, match=rf"holds split\.json made with {name}"):
+            open_run(load(at | more | {name: "1" if name == "tasks.count" else "0.3"}))

@@ -80,8 +80,24 @@ def test_a_repository_without_tests() -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("test_paths = 5", "test_paths is 5: make it a list of texts"),
+        ("packages = ['a', 1]", "packages is .*: make it a list of texts"),
+        ("pytest_args = '-q'", "pytest_args is '-q': make it a list of texts"),
+        ("env = ['TZ']", "env is .*: make it a table of texts"),
+        ("testpaths = ['a']", "unknown key testpaths; did you mean test_paths"),
+    ],
+)
+def test_what_a_repository_says_must_be_known_and_of_its_kind(line: str, says: str) -> None:
+    text = f"[tool.tadpole]\n{line}\n"
+    with pytest.raises(SourceError, match=rf"^some/lib: its \[tool\.tadpole\] .*{says}"):
+        recipe_for("git", "some/lib", _files("lib/__init__.py", pyproject__toml=text))
+
+
 def test_a_broken_pyproject() -> None:
-    with pytest.raises(SourceError, match=r"pyproject\.toml cannot be read"):
+    with pytest.raises(SourceError, match=r"^x: its pyproject\.toml cannot be read"):
         recipe_for("git", "x", _files(pyproject__toml="["))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tinyrepo import LIBRARY, git, repository, write
 
-from tadpole.errors import SourceError
+from tadpole.errors import NetworkError, SourceError
 from tadpole.repos import files
 from tadpole.repos import git as trusted
 from tadpole.repos.pip import Pip
@@ -94,15 +94,21 @@ async def test_a_repository_without_a_commit(tmp_path: Path) -> None:
 
 
 async def test_a_url_where_nothing_answers() -> None:
-    with pytest.raises(SourceError, match=r"cannot read http://127\.0\.0\.1:9/x\.git") as error:
+    with pytest.raises(NetworkError, match=r"cannot reach http://127\.0\.0\.1:9/x\.git") as error:
         await pin(parse("http://127.0.0.1:9/x.git"))
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and error.value.exit_code == 3
+
+
+async def test_a_url_that_is_no_repository_is_told_with_its_cause(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/gone.git"
+    with pytest.raises(SourceError, match=r"\(fatal: .*gone\.git.*\): check the address"):
+        await pin(parse(url))
 
 
 async def test_no_network_for_pip(scratch: Path) -> None:
     env = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     pip = Pip(("--index-url=http://127.0.0.1:9/simple",), env)
-    with pytest.raises(SourceError, match="check the network, or set PIP_INDEX_URL") as error:
+    with pytest.raises(NetworkError, match="check the network, or set PIP_INDEX_URL") as error:
         await fetch(parse("pypi:boltons==26.2.0"), scratch, pip)
     assert "\n" not in str(error.value)
 

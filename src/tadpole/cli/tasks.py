@@ -30,12 +30,14 @@ def make(request: Request) -> int:
 
     with request.job() as job:
         tasks = asyncio.run(make_stage(job))
-    short = len(tasks) < request.config.tasks.count
+    asked = request.config.tasks.count
+    if len(tasks) < asked:
+        click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
     request.result(
         [_row(task) for task in tasks],
         lambda: "\n".join([*(_line(task) for task in tasks), f"{len(tasks)} tasks"]),
     )
-    return int(short)
+    return int(len(tasks) < asked)
 
 
 @command.command(cls=Verb, sections=["calibrate", "policy", "leaf", "warmup"])
@@ -100,6 +102,19 @@ def show(directory: Path, gold: bool, as_json: bool) -> int:
     else:
         request.result([_row(t) for t in tasks], lambda: "\n".join(_line(t) for t in tasks))
     return 0
+
+
+def _shortage(directory: Path, made: int, asked: int) -> str:
+    """Why the sources gave no more."""
+    from tadpole.pilot.journal import yield_of
+
+    found = yield_of(directory)
+    reasons = "; ".join(f"{count} {reason.value}" for reason, count in found.reasons.items())
+    return (
+        f"the sources give {made} of {asked} tasks: {found.proposed} possible bugs in code that "
+        f"tests run{f' ({reasons})' if reasons else ''}; name more repositories with "
+        "--tasks.sources"
+    )
 
 
 def _load(directory: Path) -> list[Task]:

@@ -5,12 +5,26 @@ import shutil
 from pathlib import Path
 
 from tadpole import process
-from tadpole.errors import SourceError
+from tadpole.errors import NetworkError, SourceError, TadpoleError
+from tadpole.protocols import ExecReason
 
 _KEPT = ("PATH", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY")
 _KEPT_PREFIXES = ("GIT_SSL_", "SSL_", "SSH_", "GIT_SSH", "LD_LIBRARY")
 _WHEN = "2020-01-01T00:00:00+0000"
 _LEFTOVERS = ("hooks", "info", "branches", "description", "COMMIT_EDITMSG", "FETCH_HEAD", "logs")
+_NO_NETWORK = (
+    "Could not resolve",
+    "Couldn't connect",
+    "Failed to connect",
+    "Connection refused",
+    "Connection reset",
+    "Connection timed out",
+    "Operation timed out",
+    "Network is unreachable",
+    "No route to host",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+)
 NETWORK_SECONDS = 600.0
 LOCAL_SECONDS = 120.0
 
@@ -46,17 +60,20 @@ def is_repository(path: Path) -> bool:
 
 
 async def head(url: str) -> str:
-    """The commit that HEAD names at a URL. Raises SourceError."""
+    """The commit that HEAD names at a URL. Raises SourceError, NetworkError."""
     listed = await _git("ls-remote", "--", url, "HEAD", timeout=NETWORK_SECONDS)
     if not listed.ok:
-        raise SourceError(_unreachable(url, listed))
+        raise _unreachable(url, listed)
     if not listed.stdout.strip():
         raise SourceError(f"{url} has no commit yet: commit something first")
     return listed.stdout.split()[0].decode()
 
 
 async def checkout(url: str, commit: str, into: Path) -> None:
-    """Check one commit out into a new directory, without its history. Raises SourceError."""
+    """Check one commit out into a new directory, without its history.
+
+    Raises SourceError, NetworkError.
+    """
     into.mkdir(parents=True)
     for arguments in (
         ("init", "-q", "--template="),
@@ -65,7 +82,7 @@ async def checkout(url: str, commit: str, into: Path) -> None:
     ):
         done = await _git("-C", str(into), *arguments, timeout=NETWORK_SECONDS)
         if not done.ok:
-            raise SourceError(_unreachable(url, done))
+            raise _unreachable(url, done)
     shutil.rmtree(into / ".git")
 
 
@@ -97,5 +114,12 @@ async def _git(*arguments: str, timeout: float) -> process.Finished:
         raise SourceError("git is not installed: apt install git") from None
 
 
-def _unreachable(url: str, done: process.Finished) -> str:
-    return f"cannot read {url} with git ({done.last_line()}): check the address and the network"
+def _unreachable(url: str, done: process.Finished) -> TadpoleError:
+    if done.reason is ExecReason.TIMEOUT:
+        return NetworkError(f"{url} did not answer git in {NETWORK_SECONDS:.0f} s: try again later")
+    lines = done.stderr.decode(errors="replace").splitlines()
+    told = (line.strip() for line in lines if not line.lower().startswith("warning:"))
+    said = next(filter(None, told), f"exit code {done.code}")  # the cause; advice follows it
+    if any(sign in line for sign in _NO_NETWORK for line in lines):
+        return NetworkError(f"cannot reach {url} with git ({said}): check the network")
+    return SourceError(f"cannot read {url} with git ({said}): check the address")

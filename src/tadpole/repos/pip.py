@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tadpole import process
-from tadpole.errors import SourceError, TadpoleError
+from tadpole.errors import NetworkError, SourceError, TadpoleError
 
 _AWAY = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 _SECONDS = 900.0
@@ -40,9 +40,10 @@ class Pip:
     env: Mapping[str, str] = field(default_factory=dict)
 
     async def fetch(self, requirement: str, name: str, into: Path) -> Path:
-        """Download the source distribution of a requirement; its path. Raises SourceError.
+        """Download the source distribution of a requirement; its path.
 
-        Pip asks the distribution for its metadata on the way, which runs its build backend.
+        Pip asks it for its metadata on the way, which runs its build backend. Raises SourceError,
+        NetworkError.
         """
         arguments = ("download", "--no-deps", f"--no-binary={name}", f"--dest={into}")
         await self._call(None, [*arguments, *self.options, requirement], into, what=requirement)
@@ -56,7 +57,7 @@ class Pip:
     ) -> None:
         """Install into the environment of ``python``; ``what`` names it in an error.
 
-        Raises SourceError.
+        Raises SourceError, NetworkError.
         """
         flags = ["--no-compile", "--no-warn-script-location"] + ([] if deps else ["--no-deps"])
         await self._call(
@@ -102,7 +103,7 @@ def _explain(done: process.Finished, what: str) -> TadpoleError:
             "directory on another disk"
         )
     if any(sign in text for sign in _NO_NETWORK):
-        return SourceError(
+        return NetworkError(
             f"cannot reach the package index for {what}: check the network, or set PIP_INDEX_URL"
         )
     lines = [line.lstrip("│ ").strip() for line in text.splitlines()]

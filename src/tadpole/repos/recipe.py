@@ -12,6 +12,7 @@ A repository may say it in its ``pyproject.toml``; each key left out is discover
 """
 
 import configparser
+import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -65,8 +66,11 @@ def names() -> tuple[str, ...]:
 
 def recipe_for(kind: str, location: str, found: Files) -> Recipe:
     """The recipe of a source. Raises SourceError where there are no tests to run."""
-    project = _pyproject(found)
-    said = project.get("tool", {}).get("tadpole", {})
+    try:
+        project = _pyproject(found)
+        said = _said(project)
+    except SourceError as error:
+        raise SourceError(f"{location}: {error}") from None
     if kind == "pypi" and location in _known():
         said = {**_known()[location], **said}
     base = discover(found)
@@ -79,6 +83,22 @@ def recipe_for(kind: str, location: str, found: Files) -> Recipe:
             '[tool.tadpole] test_paths = ["..."], or choose another repository'
         )
     return recipe
+
+
+def _said(project: Mapping[str, Any]) -> dict[str, Any]:
+    """What the repository itself says, all of it known and of the right kind."""
+    said = project.get("tool", {}).get("tadpole", {})
+    for name, value in said.items():
+        if name not in (*_LISTS, "env"):
+            near = difflib.get_close_matches(name, (*_LISTS, "env"), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_LISTS)}, env"
+            raise SourceError(f"its [tool.tadpole] has an unknown key {name}; {hint}")
+        texts = value.values() if isinstance(value, dict) else value
+        right = isinstance(value, dict if name == "env" else list)
+        if not right or not all(isinstance(text, str) for text in texts):
+            kind = "a table of texts" if name == "env" else "a list of texts"
+            raise SourceError(f"its [tool.tadpole] {name} is {value!r}: make it {kind}")
+    return dict(said)
 
 
 def discover(found: Files) -> Recipe:
