@@ -71,7 +71,8 @@ class SlotCache(Cache):
         key[self._rows, :, self._positions] = key_states.transpose(1, 2).to(key.dtype)
         value[self._rows, :, self._positions] = value_states.transpose(1, 2).to(value.dtype)
         seen = (self._range, slice(None), slice(0, self._seen))
-        return key[seen].to(key_states.dtype), value[seen].to(value_states.dtype)
+        # Stored in the rollout's number format: under autocast, attention rounds the query to it.
+        return key[seen], value[seen]
 
     def get_seq_length(self, layer_idx: int = 0, cache_position: Any = None) -> int:
         """Positions seen by the longest slot in the current pass."""
