@@ -137,6 +137,7 @@ def damaged(place, name, old, new):
         ("task.toml", b"rung = 6\ntest", b"rung = 0\ntest", "was changed"),
         ("task.toml", b"rung = 6\ntest", b"rung = 5\ntest", "was changed"),
         ("task.toml", b'"tests/old.py"', b'"../old.py"', "outside the work tree"),
+        ("task.toml", b"\ntest_seconds = ", b"\ntest_seconds = []#", "incomplete"),
         ("instruction.md", b"replace", b"leave", "was changed"),
         ("environment/start/m.py", b"add", b"sub", "was changed"),
         ("tests/hidden/tests/test_m.py", b"== 3", b"!= 3", "was changed"),

@@ -9,7 +9,7 @@ import click
 
 from tadpole.cli.verb import Request, Verb, settings
 from tadpole.progress import Progress
-from tadpole.rundir import cache_dir
+from tadpole.rundir import MARKER, cache_dir
 from tadpole.task import Task
 
 
@@ -28,7 +28,7 @@ def make(request: Request) -> int:
     """
     from tadpole.stages import make as make_stage
 
-    with request.job() as job:
+    with request.job(begins=True) as job:
         tasks = asyncio.run(make_stage(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
@@ -50,7 +50,7 @@ def calibrate(request: Request) -> int:
     """
     from tadpole.stages import calibrate_tasks
 
-    with request.job() as job:
+    with request.job(begins=bool(request.config.tasks.dir)) as job:
         found = asyncio.run(calibrate_tasks(job))
     lines = [
         f"{place.name:<24} {place.part.value:<9} rung {place.rung}  {place.passes}/{place.valid}"
@@ -120,6 +120,8 @@ def _shortage(directory: Path, made: int, asked: int) -> str:
 def _load(directory: Path) -> list[Task]:
     from tadpole.pilot.taskdir import load, load_set
 
+    if (directory / MARKER).exists():  # a whole run
+        directory /= "tasks"
     return [load(directory)] if (directory / "task.toml").exists() else load_set(directory)
 
 

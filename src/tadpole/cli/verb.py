@@ -39,11 +39,17 @@ class Request:
         return open_run(self.config)
 
     @contextmanager
-    def job(self) -> "Iterator[Job]":
-        """The job of this request; its run is locked while the block runs."""
+    def job(self, *, begins: bool = False) -> "Iterator[Job]":
+        """The job of this request; its run is locked while the block runs.
+
+        ``begins``: the verb may be the first of a run. Raises RunError where there is none and
+        it may not: a mistyped --run makes no directory.
+        """
         from tadpole.job import Job
         from tadpole.workshop import Workshop
 
+        if not begins:
+            RunDir.open(self.config.run.dir)
         rundir = self.rundir()
         with rundir.lock():
             yield Job(self.config, rundir, Workshop.open(cache_dir()), self.progress)

@@ -200,7 +200,7 @@ def _task(directory: Path, body: Mapping[str, Any], ours: Mapping[str, Any]) -> 
         hints=tuple(Hint(**hint) for hint in ours["hints"]),
         rung=ours["rung"],
         provenance=Provenance(**provenance),
-        test_seconds=ours["test_seconds"],
+        test_seconds=float(ours["test_seconds"]),  # no part of the hash
     )
 
 
