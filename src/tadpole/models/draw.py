@@ -30,14 +30,17 @@ def draw(
     logits_BV: torch.Tensor, sampling: list[Sampling], generators: list[torch.Generator]
 ) -> tuple[list[int], list[float]]:
     """One token per row, each from its own distribution and random stream."""
-    ids, logprobs = [], []
-    plain = all(s == sampling[0] for s in sampling)
-    logs_BV = log_distribution(logits_BV, sampling[0]) if plain else None
-    for i, (one, generator) in enumerate(zip(sampling, generators, strict=True)):
-        logs_V = (
-            logs_BV[i] if logs_BV is not None else log_distribution(logits_BV[i : i + 1], one)[0]
-        )
-        token = int(torch.multinomial(logs_V.exp(), 1, generator=generator))
-        ids.append(token)
-        logprobs.append(float(logs_V[token]))
-    return ids, logprobs
+    if all(one == sampling[0] for one in sampling):
+        logs_BV = log_distribution(logits_BV, sampling[0])
+    else:
+        rows = zip(logits_BV.split(1), sampling, strict=True)
+        logs_BV = torch.cat([log_distribution(row, one) for row, one in rows])
+    # By the inverse of the distribution function: one random number a row, where multinomial
+    # would draw one for each token of the vocabulary.
+    mass_BV = logs_BV.exp().cumsum(-1)
+    uniform_B1 = torch.stack([torch.rand(1, generator=one) for one in generators])
+    total_B1 = mass_BV[:, -1:]
+    # Rounding must not reach the total: beyond it there may be only tokens without any mass.
+    point_B1 = torch.minimum(uniform_B1 * total_B1, total_B1.nextafter(torch.zeros(1)))
+    picked_B1 = torch.searchsorted(mass_BV, point_B1, right=True)
+    return picked_B1[:, 0].tolist(), logs_BV.gather(-1, picked_B1)[:, 0].tolist()
