@@ -33,7 +33,7 @@ def draw(
     if all(one == sampling[0] for one in sampling):
         logs_BV = log_distribution(logits_BV, sampling[0])
     else:
-        rows = zip(logits_BV.split(1), sampling, strict=True)
+        rows = zip(torch.split(logits_BV, 1), sampling, strict=True)
         logs_BV = torch.cat([log_distribution(row, one) for row, one in rows])
     # By the inverse of the distribution function: one random number a row, where multinomial
     # would draw one for each token of the vocabulary.
