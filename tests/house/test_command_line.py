@@ -138,6 +138,14 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(finished: RunDi
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("inside", ["file/run", "x" * 300])
+def test_a_run_directory_that_cannot_be_is_wrong_usage(tmp_path: Path, inside: str):
+    (tmp_path / "file").touch()
+    done = tadpole("tasks", "make", "--run", tmp_path / inside)
+    assert done.returncode == 2
+    assert "give another path" in one_line(done.stderr)
+
+
 def test_a_defect_of_ours_is_one_line_and_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     os.environ["TADPOLE_CACHE"] = str(tmp_path)
     try:

@@ -10,6 +10,7 @@
 """
 
 import difflib
+import errno
 import importlib
 import os
 import signal
@@ -28,6 +29,15 @@ from tadpole.rundir import cache_dir
 INTERRUPTED = 130
 TERMINATED = 143
 INFRASTRUCTURE = 3
+UNUSABLE = (  # a path that was given, not a defect of ours
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 
 # Verb: (module, what it does). Modules load when their verb is called: --help stays quick.
 VERBS = {
@@ -123,8 +133,8 @@ def explain(error: BaseException) -> int:
             f"goes on where it was ({cache_dir()} may be deleted, it is made again)",
             INFRASTRUCTURE,
         )
-    if isinstance(error, PermissionError) and error.filename:
-        return _say(f"no permission to use {error.filename}: give other paths", 2)
+    if isinstance(error, OSError) and error.errno in UNUSABLE and error.filename:
+        return _say(f"cannot use {error.filename} ({error.strerror}): give another path", 2)
     if isinstance(error, MemoryError):
         return _say("out of memory: lower --run.concurrency or use a smaller model", INFRASTRUCTURE)
     kept = _keep(error)

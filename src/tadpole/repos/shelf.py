@@ -73,9 +73,9 @@ def explained(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            text = f"no space left below {where}: free some"
+            text = f"no space left below {where}: free some, or"
         elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            text = f"cannot write below {where} ({error.strerror})"
+            text = f"cannot write below {where} ({error.strerror}):"
         else:
             raise
-        raise TadpoleError(f"{text}, or set TADPOLE_CACHE to another directory") from error
+        raise TadpoleError(f"{text} set TADPOLE_CACHE to another directory") from error
