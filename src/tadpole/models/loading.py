@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tadpole.errors import ModelError
@@ -32,11 +33,21 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(location)
-        model: Any = AutoModelForCausalLM.from_pretrained(location, dtype=dtype)
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            location, dtype=dtype, output_loading_info=True
+        )
+        model, report = found
         model.to(device)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"cannot load the model {location}: {reason[0]}") from error
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ModelError(f"cannot load the model {location}: {reason}") from error
+    absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
+    if absent:
+        # transformers would put random weights there and say nothing.
+        raise ModelError(
+            f"the weights in {location} are not those of its config.json: {len(absent)} are "
+            f"missing or of another shape, first {absent[0]}"
+        )
     return Loaded(
         model=model,
         tokenizer=tokenizer,

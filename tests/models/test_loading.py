@@ -1,0 +1,55 @@
+"""A model directory is loaded whole, or refused in one line."""
+
+import json
+
+import pytest
+import torch
+
+from tadpole.errors import ModelError
+from tadpole.models.loading import load_model, weights_hash
+from tests.tiny import byte_tokenizer, llama
+
+
+@pytest.fixture
+def directory(tmp_path):
+    llama().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    return tmp_path
+
+
+def refused(directory):
+    with pytest.raises(ModelError) as caught:
+        load_model(directory)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_it_is_loaded_whole(directory):
+    loaded = load_model(directory)
+    for name, tensor in llama().state_dict().items():
+        assert torch.equal(tensor, loaded.model.state_dict()[name])
+    assert loaded.fingerprint == weights_hash(directory)
+
+
+def test_missing_weights_are_not_filled_with_random_ones(directory):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    assert "missing" in refused(directory)
+
+
+def test_truncated_weights(directory):
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    refused(directory)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"model_type": "no-such-model"}'])
+def test_broken_config(directory, text):
+    (directory / "config.json").write_text(text)
+    refused(directory)
+
+
+def test_no_model_at_all(tmp_path):
+    assert "no config.json" in refused(tmp_path)
+    assert "no config.json" in refused(tmp_path / "nothing")
