@@ -79,6 +79,9 @@ def new_task(**changed) -> Task:
     return replace(task, **changed)
 
 
+VENV = "/opt/environment"  # in the box; on this machine it may lie anywhere, below /tmp too
+
+
 @dataclass
 class FixedStore:
     """Every task starts from one tree, in the environment that runs these tests."""
@@ -87,7 +90,7 @@ class FixedStore:
     env: dict[str, str] = field(default_factory=dict)
 
     async def spec(self, task: Task) -> SandboxSpec:
-        mounts = {sys.prefix: Path(sys.prefix)}
+        mounts = {VENV: Path(sys.prefix)}
         if not sys.base_prefix.startswith("/usr"):
             mounts[sys.base_prefix] = Path(sys.base_prefix)
         # The plugins of this project's own tests are not part of the tiny library's environment.
@@ -95,7 +98,7 @@ class FixedStore:
         return SandboxSpec(tree=self.tree, mounts=mounts, env=env)
 
     def python(self, of: Task, /) -> str:
-        return sys.executable
+        return f"{VENV}/bin/python"
 
 
 @dataclass
