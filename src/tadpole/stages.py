@@ -13,6 +13,7 @@ from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
+from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
@@ -50,20 +51,22 @@ async def make(job: Job) -> list[Task]:
 async def start_policy(job: Job) -> None:
     """Settle where training starts: the model, warmed up where that is on and not done yet."""
     with prepared_policy(job, PolicyRole.RAW) as raw:
-        note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=raw.policy.fingerprint))
+        fingerprint = raw.policy.fingerprint
+        note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=fingerprint))
         if job.warms_up and not checkpoints(job.rundir.path / WARMUP):
             with timed(job.rundir, "warm up"):
                 await _warm_up(job, raw)
-    with prepared_policy(job, PolicyRole.BEFORE) as start:
-        note_policy(
-            job.rundir,
-            PolicyRow(
-                role=PolicyRole.BEFORE,
-                fingerprint=start.policy.fingerprint,
-                warmed_up=job.warms_up,
-                path=WARMUP if job.warms_up else "",
-            ),
-        )
+    if job.warms_up:
+        fingerprint = weights_hash(checkpoints(job.rundir.path / WARMUP)[-1])
+    note_policy(
+        job.rundir,
+        PolicyRow(
+            role=PolicyRole.BEFORE,
+            fingerprint=fingerprint,
+            warmed_up=job.warms_up,
+            path=WARMUP if job.warms_up else "",
+        ),
+    )
 
 
 async def _warm_up(job: Job, raw: Prepared) -> None:
@@ -133,17 +136,16 @@ async def train(job: Job) -> Path:
     tasks = job.part(Part.TRAIN)
     with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
         checkpoint = await _climb(job, start, tasks)
-    with prepared_policy(job, checkpoint) as after:
-        note_policy(
-            job.rundir,
-            PolicyRow(
-                role=PolicyRole.AFTER,
-                fingerprint=after.policy.fingerprint,
-                update=read_state(checkpoint).update,
-                warmed_up=job.warms_up,
-                path=str(checkpoint.relative_to(job.rundir.path)),
-            ),
-        )
+    note_policy(
+        job.rundir,
+        PolicyRow(
+            role=PolicyRole.AFTER,
+            fingerprint=weights_hash(checkpoint),
+            update=read_state(checkpoint).update,
+            warmed_up=job.warms_up,
+            path=str(checkpoint.relative_to(job.rundir.path)),
+        ),
+    )
     return checkpoint
 
 
@@ -213,12 +215,10 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
 
 
 @contextmanager
-def prepared_policy(job: Job, which: PolicyRole | Path) -> Iterator[Prepared]:
+def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared]:
     """A policy of the run in memory. Raises RunError where the run does not have it yet."""
     weights: Path | None = None
-    if isinstance(which, Path):
-        weights = which
-    elif which is PolicyRole.BEFORE and job.warms_up:
+    if which is PolicyRole.BEFORE and job.warms_up:
         made = checkpoints(job.rundir.path / WARMUP)
         if not made:
             raise RunError(f"{job.rundir.path} is not warmed up yet: run tadpole tasks calibrate")
