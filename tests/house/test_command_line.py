@@ -113,7 +113,7 @@ def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, co
     )
     held = writer(fifo)  # from here on the verb reads, and there is nothing to read
     process.send_signal(sign)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     os.close(held)
     assert process.returncode == code
     assert err.strip() == "tadpole: interrupted"
