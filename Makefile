@@ -1,7 +1,7 @@
 # make demo      the whole loop on the embedded model (QUICK=1: a shorter one)
 # make test      the fast tests; make test-slow: those that need the network or minutes
 # make lint      ruff and mypy
-# make learn     the learning bar: three seeds and a control (about 90 minutes on 2 cores)
+# make learn     the learning bar: three seeds and a control (an hour or more)
 # make bench     timings of the parts
 #
 # Everything is installed into $(VENV). PYTHON picks the interpreter (3.11 or newer).

@@ -20,8 +20,8 @@ def command(request: Request) -> int:
     were never trained on.
 
     \b
-    tadpole demo                      about 20 minutes on 2 cores
-    tadpole demo --preset quick       about 6
+    tadpole demo                      the whole loop
+    tadpole demo --preset quick       a shorter one, which learns little
     tadpole demo --model DIR --config my.toml
     """
     from tadpole.cli.tables import outcomes
