@@ -14,6 +14,7 @@ from tadpole.leaf.profile import make_profile
 from tadpole.models.embedded import embedded_policy
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
+from tadpole.models.memory import give_back_all
 from tadpole.settings import EMBEDDED
 
 
@@ -36,6 +37,7 @@ def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> 
 
     Raises ModelError, one line, where that is no model or cannot be fetched.
     """
+    give_back_all()  # the policy and the optimizer of the stage before
     # Ours tells how far it is.
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     asked = config.policy

@@ -115,16 +115,20 @@ class InProcessPolicy:
         """See the protocol."""
         self._inbox.put(episode)
 
+    def rest(self) -> None:
+        """Drop all caches, their memory too. Only while no request is open."""
+        if self._decoder is not None:
+            self._decoder.forget()
+
     def refresh(self, fingerprint: str, version: int) -> None:
         """The model's weights have changed: sample from the new ones, forget all caches.
 
-        To be called while no request is open (between a rollout and the next).
+        Only while no request is open (between a rollout and the next).
         """
+        self.rest()
         if self._rounded is not self.model:
             _copy_weights(self.model, self._rounded)
         self._fingerprint, self.version = fingerprint, version
-        if self._decoder is not None:
-            self._decoder.forget()
 
     def close(self) -> None:
         """End the decoding thread; open requests fail. Idempotent."""

@@ -6,6 +6,7 @@ that trains on a CPU grows to several times of what it uses.
 
 import ctypes
 import functools
+import gc
 from collections.abc import Callable
 
 
@@ -14,6 +15,12 @@ def give_back() -> None:
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
+
+
+def give_back_all() -> None:
+    """The same, with what only reference cycles still hold: models and optimizers do."""
+    gc.collect()
+    give_back()
 
 
 @functools.cache

@@ -29,13 +29,18 @@ class SlotCache(Cache):
         )
         self._shape = (slots, heads, channels)
         self._options: dict[str, Any] = {"dtype": dtype, "device": device}
-        self.length = 0
-        layers = config.num_hidden_layers
-        self.keys = [torch.empty(slots, heads, 0, channels, **self._options)] * layers
-        self.values = [torch.empty(slots, heads, 0, channels, **self._options)] * layers
+        self._layers: int = config.num_hidden_layers
+        self.clear()
         self._range = slice(0, 0)
         self._rows = self._positions = torch.empty(0, dtype=torch.long)
         self._seen = 0
+
+    def clear(self) -> None:
+        """Drop all positions and their memory."""
+        slots, heads, channels = self._shape
+        nothing = torch.empty(slots, heads, 0, channels, **self._options)
+        self.length = 0
+        self.keys, self.values = [nothing] * self._layers, [nothing] * self._layers
 
     def reserve(self, length: int) -> None:
         """Make room for ``length`` positions in every slot."""
@@ -101,9 +106,10 @@ class SlotDecoder:
         self._argument = cache_argument(model)
 
     def forget(self) -> None:
-        """Drop every slot's content (the weights have changed)."""
+        """Drop every slot's content, and the memory that it takes."""
         for ids in self.ids:
             ids.clear()
+        self.cache.clear()
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two slots."""

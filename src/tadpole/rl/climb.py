@@ -105,6 +105,7 @@ class Climb:
         groups = await asyncio.gather(*(self._group(update, task, known) for task in chosen))
         rolled = time.monotonic()
         samples, solved, dropped = self._samples(update, groups)
+        self.policy.rest()  # the update needs the memory
         stats = await asyncio.to_thread(self.learner.update, samples) if samples else None
         episodes = [episode for group in groups for episode in group]
         return _row(
