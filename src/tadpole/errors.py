@@ -41,6 +41,10 @@ class ModelError(TadpoleError):
     """The policy could not be loaded or asked."""
 
 
+class ContextFull(ModelError):
+    """The prompt is longer than what the policy can read: a limit, not a failure."""
+
+
 class SandboxError(TadpoleError):
     """Base of sandbox failures: never the model's fault, never a reward."""
 

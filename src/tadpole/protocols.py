@@ -3,6 +3,7 @@
 ========================  =====================================================================
 ``SandboxEngine``         starts a :class:`Sandbox`: one isolated work tree with the Leaf tools
 ``TokenPolicy``           token ids in, sampled token ids and their log-probabilities out
+``ChatModel``             messages in, one message out: a server that is only used, not trained
 ``Proposer``              looks at a snapshot of a repository and proposes candidate tasks
 ``Grader``                runs a task's hidden tests against a change, in a box of its own
 ========================  =====================================================================
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tadpole.task import FileChange, Task
-from tadpole.trace import Grade, Observation
+from tadpole.trace import Grade, Observation, ToolCall
 
 if TYPE_CHECKING:
     import random
@@ -150,12 +151,47 @@ class TokenPolicy(Protocol):
     async def sample(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, episode: str, seed: int
     ) -> Sampled:
-        """Continue ``prompt_ids``. Calls of one ``episode`` extend each other, so a policy may
-        keep its key-value cache between them. Raises ModelError."""
+        """Continue ``prompt_ids``. Calls of one ``episode`` extend each other (but where it was
+        compacted), so a policy may keep its key-value cache between them. Raises ModelError."""
         ...
 
     def release(self, episode: str) -> None:
         """The episode is over: forget its cache."""
+        ...
+
+
+Message = dict[str, Any]  # as in the OpenAI chat interface
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One turn of a chat model. Token counts are the server's, None where it gives none."""
+
+    text: str
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()  # native calls, sound or not; those in ``text`` are not here
+    ended: bool = True  # False: cut by max_tokens or by the context limit
+    prompt_tokens: int | None = None
+    generated_tokens: int | None = None
+
+
+class ChatModel(Protocol):
+    """A policy that speaks in messages and calls tools natively."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the model."""
+        ...
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]],
+        sampling: Sampling,
+        seed: int,
+    ) -> Reply:
+        """The next assistant turn. Raises ModelError, ContextFull where the prompt is too long."""
         ...
 
 

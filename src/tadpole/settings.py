@@ -47,6 +47,7 @@ class ProfileName(StrEnum):
 
     FULL = "full"  # system prompt and schemas, through the model's own chat template
     COMPACT = "compact"  # one line and one shape: for models far below a billion weights
+    FROGNANO = "frognano"  # the very text of the published harness, where it is installed
 
 
 class TasksConfig(Section):
@@ -83,7 +84,7 @@ class LeafConfig(Section):
     """Limits of one episode."""
 
     profile: ProfileName = ProfileName.FULL
-    """full, or compact for very small models."""
+    """full, compact for very small models, or frognano (the installed package's own text)."""
     max_turns: Count = 75
     """Assistant turns. Recipe: 75 in rounds 1-4, 150 in round 5."""
     max_context: Count = 65_536
@@ -92,6 +93,29 @@ class LeafConfig(Section):
     """Generated tokens of one turn."""
     max_seconds: Positive = 10_800.0
     """Seconds of one episode."""
+    compaction_window: Natural = 0
+    """W: window in tokens that the policy keeps by summarizing; 0 for off, as in training."""
+    compaction_at: float = Field(default=0.8, gt=0, le=1)
+    """rho: the share of the window that calls for a summary. Not published; ours."""
+
+    @model_validator(mode="after")
+    def _can_trigger(self) -> Self:
+        at = self.compaction_at * self.compaction_window
+        if self.compaction_window and at >= self.max_context:
+            raise ValueError(
+                f"compaction can never happen: {self.compaction_at:g} of compaction_window "
+                f"{self.compaction_window} is {at:g} tokens, and an episode ends at max_context "
+                f"{self.max_context}; lower compaction_window or compaction_at"
+            )
+        return self
+
+    @property
+    def observation_chars(self) -> int:
+        """Characters of one tool result, lest it fill a small window; 0: the tools' own limits.
+
+        A compact policy sees as many as its window has tokens: about a third of the window.
+        """
+        return self.max_context if self.profile is ProfileName.COMPACT else 0
 
 
 class SamplingConfig(Section):

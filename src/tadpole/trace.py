@@ -1,7 +1,9 @@
 """One record of an episode, from session to training sample to audit.
 
 Token ids are those that the policy sampled and saw: nothing is ever tokenized again. All four
-token lists of a :class:`Tokens` have one length, the whole context of the episode.
+token lists of a :class:`Tokens` have one length, one unbroken context. An episode has one of
+them, and two more for every compaction: the context in which the policy wrote its summary, and
+the one that it went on from. Each sampled token has mask 1 in exactly one of them.
 """
 
 from typing import Any, Literal, Self
@@ -11,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 
 FORMAT: Literal[1] = 1
+TRACE_FORMAT: Literal[2] = 2  # 1 had neither compactions nor recoveries; it is read as it is
 
 
 class Record(BaseModel):
@@ -48,12 +51,25 @@ class Turn(Record):
     sample_seconds: float = 0.0
 
 
+class Compaction(Record):
+    """The window was full: the policy wrote a summary and went on from that."""
+
+    turn: int  # turns before it
+    dropped: int  # oldest whole turns that were left out when it was asked for the summary
+    before: int  # tokens of context that called for it
+    after: int  # tokens of context that it went on from; 0 where no summary came of it
+    text: str  # all that the policy wrote
+    summary: str  # the same without its reasoning
+    generated_tokens: int = 0
+    sample_seconds: float = 0.0
+
+
 class Tokens(Record):
-    """The episode as the policy saw it. Prompt and tool tokens: mask 0, log-probability 0."""
+    """One context as the policy saw it. Prompt and tool tokens: mask 0, log-probability 0."""
 
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()  # nats, under the sampling distribution
-    loss_mask: tuple[int, ...] = ()  # 1 where the policy generated the token
+    loss_mask: tuple[int, ...] = ()  # 1 where the policy generated the token in this context
     versions: tuple[int, ...] = ()  # policy version that sampled it, -1 elsewhere
 
     @model_validator(mode="after")
@@ -64,9 +80,9 @@ class Tokens(Record):
 
 
 class Trace(Record):
-    """One episode."""
+    """One episode. ``tokens`` is its last context, ``earlier`` are those before a compaction."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = TRACE_FORMAT
     task: str  # task id
     policy: str  # fingerprint of the policy at the start of the episode
     seed: int
@@ -75,13 +91,22 @@ class Trace(Record):
     turns: tuple[Turn, ...]
     stop: StopReason
     tokens: Tokens = Tokens()
+    earlier: tuple[Tokens, ...] = ()
+    compactions: tuple[Compaction, ...] = ()
+    recoveries: int = 0  # how often the environment died and was made again
     seconds: float = 0.0
     error: str = ""  # for the stops that are not graded
 
     @property
+    def segments(self) -> tuple[Tokens, ...]:
+        """All contexts in order; what is trained on is each of them with its own prefix."""
+        return (*self.earlier, self.tokens)
+
+    @property
     def generated_tokens(self) -> int:
-        """Tokens that the policy generated over the whole episode."""
-        return sum(turn.generated_tokens for turn in self.turns)
+        """Tokens that the policy generated over the whole episode, its summaries included."""
+        summaries = sum(one.generated_tokens for one in self.compactions)
+        return summaries + sum(turn.generated_tokens for turn in self.turns)
 
 
 class Grade(Record):

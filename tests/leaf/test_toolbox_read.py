@@ -113,3 +113,43 @@ def test_paths_outside_are_refused(box, tool, path):
 def test_tmp_is_inside(box, tmp_path):
     (tmp_path / "note").write_text("hi\n")
     assert "1. hi" in box.ok("Read", file_path=str(tmp_path / "note"))
+
+
+@pytest.mark.parametrize("window", [200, 768, 4000])
+def test_a_small_window_is_not_filled_by_one_result(box, window):
+    """The loop asks for results that fit; the model is not told of the parameter."""
+    box.put("a.py", "".join(f"line {k} = {k}\n" for k in range(3000)))
+    for k in range(300):
+        box.put(f"many/file{k:04}.txt", "")
+    text = box.ok("Read", file_path="a.py", max_chars=window)
+    body = [row for row in text.split("\n") if not row.startswith("[")]
+    assert len("\n".join(body)) <= window and "of 3000; read on with offset=" in text
+    assert f"offset={len(body)}]" in text and len(text) < window + 120
+    listed = box.ok("Glob", pattern="**/*.txt", max_chars=window).split("\n")
+    assert len("\n".join(listed)) < window + 30
+    assert listed[-1] == f"... {300 - len(listed) + 1} more files"
+    said = box.ok("Bash", command="seq 9000; echo LAST", max_chars=window)
+    assert len(said) < window + 120 and "\n1\n" in said and "LAST" in said
+    assert "max_chars" not in box.refused("Read")
+
+
+def test_r1_reading_on_loses_no_byte_of_a_line_that_is_not_ascii(box):
+    line = b"\xef\xbb\xbf" + "é€".encode() * 9000 + b"\xe9\xe9" + "ü".encode() * 9000
+    box.put("a.txt", line + b"\n")
+    text = box.ok("Read", file_path="a.txt")
+    shown = text.split("\n")[1].removeprefix("1. ")
+    command = text[text.index("sed -n") :].split("\n")[0]
+    rest = subprocess.run(
+        ["bash", "-c", command], cwd=box.root, capture_output=True, stdin=subprocess.DEVNULL
+    ).stdout
+    assert b"\xef\xbb\xbf" + shown.replace("\\xe9", "").encode() + rest.replace(
+        b"\xe9\xe9", b""
+    ) == line.replace(b"\xe9\xe9", b"") + b"\n"
+
+
+def test_an_enormous_line_does_not_come_back_in_a_refusal(box):
+    box.put("a.txt", "\tvalue = " + "x" * 200_000 + "\n")
+    text = box.refused(
+        "Edit", file_path="a.txt", old_string="    value = " + "x" * 200_000, new_string="y"
+    )
+    assert "indented with tabs here" in text and len(text) < 1000

@@ -111,17 +111,27 @@ class Dialogue:
         thought, rest = reasoning.split(str(text), opened=self.thinks)
         return str(text), thought, calls.parse(rest, self.call_format)
 
-    def observe(self, observations: Sequence[Observation], last: int | None = None) -> list[int]:
+    def observe(
+        self, observations: Sequence[Observation], last: int | None = None, then: str = ""
+    ) -> list[int]:
         """The ids that follow the assistant's turn: its observations, and the next prompt.
 
-        ``last`` is the turn's last sampled id. Raises ModelError where it does not end a turn:
-        a turn that was cut cannot be continued.
+        ``last`` is the turn's last sampled id. ``then`` is what the user says after the
+        observations. Raises ModelError where ``last`` does not end a turn: a turn that was cut
+        cannot be continued.
         """
         if last is not None and last not in self.end_ids:
             raise ModelError("the turn was cut before its end token: nothing can follow it")
-        new = self._results([_MARK] * len(observations))
-        after = self._suffix(self._replied(1), new, generate=True)
-        ids = self._encode(after, [observation.text for observation in observations])
+        texts = [observation.text for observation in observations]
+        if then:
+            # A real question lets some templates drop earlier reasoning: only the end counts.
+            new = self._results([_MARK] * len(texts), _MARK)
+            whole = self._render([*self._replied(1), *new], generate=True)
+            after = whole.rpartition("qzreplyqz")[2]
+        else:
+            new = self._results([_MARK] * len(texts))
+            after = self._suffix(self._replied(1), new, generate=True)
+        ids = self._encode(after, [*texts, then] if then else texts)
         # Another end token was sampled than the template's own: the turn is closed by both.
         return ids if last not in (None, self.turn_end) else ids[1:]
 
@@ -137,11 +147,12 @@ class Dialogue:
             messages += [*self._results([_MARK]), _assistant(_REPLY)]
         return messages
 
-    def _results(self, texts: Sequence[str]) -> list[Message]:
+    def _results(self, texts: Sequence[str], then: str = "") -> list[Message]:
         if self._takes_results:
-            return [{"role": "tool", "content": text} for text in texts]
-        wrapped = (f"<tool_response>\n{text}\n</tool_response>" for text in texts)
-        return [_user("\n".join(wrapped))]
+            results = [{"role": "tool", "content": text} for text in texts]
+            return [*results, _user(then)] if then else results
+        wrapped = [f"<tool_response>\n{text}\n</tool_response>" for text in texts]
+        return [_user("\n".join([*wrapped, then] if then else wrapped))]
 
     def _render(self, messages: list[Message], *, generate: bool = False) -> str:
         schemas: list[Any] = list(self.profile.schemas) if self._takes_tools else []

@@ -4,18 +4,21 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
-from tadpole.errors import ModelError, SandboxError
-from tadpole.leaf import toolbox
+from tadpole.errors import ContextFull, ModelError, SandboxError
+from tadpole.leaf import compaction, toolbox
+from tadpole.leaf.conversations import Conversation, Said
+from tadpole.leaf.conversations.chat import ChatConversation, ChatDialogue
+from tadpole.leaf.conversations.tokens import TokenConversation
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.guard import WARNING, LoopGuard, Verdict
 from tadpole.leaf.record import EpisodeRecord
 from tadpole.leaf.tools import ToolName
 from tadpole.outcome import StopReason
-from tadpole.protocols import Sampled, Sampling, Sandbox, TokenPolicy
+from tadpole.protocols import ChatModel, Sampling, Sandbox, TokenPolicy
 from tadpole.settings import LeafConfig
-from tadpole.trace import Observation, ToolCall, Trace, Turn
+from tadpole.trace import Compaction, Observation, ToolCall, Trace, Turn
 
 
 class _Stop(Exception):
@@ -30,8 +33,8 @@ async def run_episode(
     task_id: str,
     statement: str,
     sandbox: Sandbox,
-    policy: TokenPolicy,
-    dialogue: Dialogue,
+    policy: TokenPolicy | ChatModel,
+    dialogue: Dialogue | ChatDialogue,
     settings: LeafConfig,
     sampling: Sampling,
     episode: str,
@@ -40,10 +43,11 @@ async def run_episode(
 ) -> Trace:
     """Let ``policy`` work on ``statement`` in ``sandbox``, and return all that happened.
 
-    The trace holds every recorded step whatever the ending; of a turn that was cut only the
-    text is kept, and where an ending falls inside a turn it has fewer observations than calls.
-    On cancellation ``on_cancel`` gets the trace so far and CancelledError goes on. The sandbox
-    stays open: its work tree is the result.
+    A TokenPolicy goes with a Dialogue, a ChatModel with a ChatDialogue. The trace holds every
+    recorded step whatever the ending; of a turn that was cut only the text is kept, and where
+    an ending falls inside a turn it has fewer observations than calls. On cancellation
+    ``on_cancel`` gets the trace so far and CancelledError goes on. The sandbox stays open: its
+    work tree is the result.
     """
     record = EpisodeRecord(
         task=task_id,
@@ -52,41 +56,46 @@ async def run_episode(
         system=dialogue.system,
         statement=statement,
     )
+    talk: Conversation
+    if isinstance(dialogue, ChatDialogue):
+        talk = ChatConversation(cast(ChatModel, policy), dialogue, statement=statement)
+    else:
+        tokens = cast(TokenPolicy, policy)
+        talk = TokenConversation(tokens, dialogue, record, statement=statement, episode=episode)
     run = _Episode(
+        statement=statement,
         sandbox=sandbox,
-        policy=policy,
-        dialogue=dialogue,
+        talk=talk,
+        tools=dialogue.profile.tools,
         settings=settings,
         sampling=sampling,
-        episode=episode,
         seed=seed,
         record=record,
     )
     try:
-        return await run.to_its_end(statement)
+        return await run.to_its_end()
     except asyncio.CancelledError:
         if on_cancel is not None:
             on_cancel(record.trace(StopReason.CANCELLED))
         raise
     finally:
-        policy.release(episode)
+        talk.close()
 
 
 @dataclass(kw_only=True)
 class _Episode:
+    statement: str
     sandbox: Sandbox
-    policy: TokenPolicy
-    dialogue: Dialogue
+    talk: Conversation
+    tools: tuple[ToolName, ...]
     settings: LeafConfig
     sampling: Sampling
-    episode: str
     seed: int
     record: EpisodeRecord
     guard: LoopGuard = field(default_factory=LoopGuard)
 
-    async def to_its_end(self, statement: str) -> Trace:
+    async def to_its_end(self) -> Trace:
         try:
-            self._give(self.dialogue.start(statement))
             while True:
                 await self._turn()
         except _Stop as stop:
@@ -94,52 +103,75 @@ class _Episode:
 
     async def _turn(self) -> None:
         record, begun = self.record, self.record.seconds
-        sampled = await self._sample()
-        record.sampled(sampled)
-        text, thought, calls = self.dialogue.read(sampled.ids)
+        said = await self._say(self.settings.max_tokens_per_turn)
         turn = Turn(
-            text=text,
-            reasoning=thought,
-            generated_tokens=len(sampled.ids),
+            text=said.text,
+            reasoning=said.reasoning,
+            generated_tokens=said.generated_tokens,
             sample_seconds=record.seconds - begun,
         )
-        if not sampled.ended:  # its calls may be half of what was meant: none of them runs
+        if not said.ended:  # its calls may be half of what was meant: none of them runs
             record.turns.append(turn)
-            full = len(record.ids) >= self.settings.max_context
-            raise _Stop(StopReason.MAX_CONTEXT_LEN if full else StopReason.MAX_TOKENS_PER_TURN)
-        record.turns.append(turn.model_copy(update={"calls": calls}))
-        if not calls:
+            raise self._cut()
+        record.turns.append(turn.model_copy(update={"calls": said.calls}))
+        if not said.calls:
             raise _Stop(StopReason.AGENT)
-        seen = await self._act(calls)
+        seen = await self._act(said.calls)
         if len(record.turns) >= self.settings.max_turns:
             raise _Stop(StopReason.MAX_TURNS)
         try:
-            self._give(self.dialogue.observe(seen, sampled.ids[-1]))
+            self.talk.hear(seen)
+            if compaction.is_due(self.settings, self.talk):
+                await self._compact()
         except ModelError as error:
             raise _Stop(StopReason.LLM_QUERY_ERROR, str(error)) from error
 
-    async def _sample(self) -> Sampled:
-        room = self.settings.max_context - len(self.record.ids)
-        most = min(self.settings.max_tokens_per_turn, self.sampling.max_tokens, room)
-        digest = hashlib.sha256(f"{self.seed} {len(self.record.turns)}".encode()).digest()
+    async def _compact(self) -> None:
+        before, begun = self.talk.size, self.record.seconds
+        room = compaction.answer_tokens(self.settings)
+        dropped = self.talk.ask(compaction.REQUEST, self.settings.compaction_window, room)
+        said = await self._say(room, "summary")
+        lost = self._cut() if not said.spoken and not said.ended else None  # all was reasoning
+        if not lost:
+            self.talk.restart(compaction.told_again(self.statement, said.spoken))
+        event = Compaction(
+            turn=len(self.record.turns),
+            dropped=dropped,
+            before=before,
+            after=0 if lost else self.talk.size,
+            text=said.text,
+            summary=said.spoken,
+            generated_tokens=said.generated_tokens,
+            sample_seconds=self.record.seconds - begun,
+        )
+        self.record.compactions.append(event)
+        if lost:
+            raise lost
+
+    async def _say(self, most: int, what: str = "") -> Said:
+        room = self.settings.max_context - self.talk.size
+        if room <= 0:
+            raise _Stop(StopReason.MAX_CONTEXT_LEN)
+        name = f"{self.seed} {len(self.record.turns)}{what}"
+        digest = hashlib.sha256(name.encode()).digest()
+        most = min(most, self.sampling.max_tokens, room)
         try:
             async with asyncio.timeout(self._seconds_left()) as clock:
-                sampled = await self.policy.sample(
-                    tuple(self.record.ids),
-                    replace(self.sampling, max_tokens=most),
-                    episode=self.episode,
-                    seed=int.from_bytes(digest[:4], "big"),
+                return await self.talk.say(
+                    replace(self.sampling, max_tokens=most), int.from_bytes(digest[:4], "big")
                 )
         except TimeoutError:
             if not clock.expired():
                 raise
             raise _Stop(StopReason.MAX_TIME) from None
+        except ContextFull as error:
+            raise _Stop(StopReason.MAX_CONTEXT_LEN) from error
         except ModelError as error:
             raise _Stop(StopReason.LLM_QUERY_ERROR, str(error)) from error
-        if not sampled.ids or len(sampled.ids) != len(sampled.logprobs):
-            counts = f"{len(sampled.ids)} tokens with {len(sampled.logprobs)} log-probabilities"
-            raise _Stop(StopReason.LLM_QUERY_ERROR, f"the policy returned {counts}")
-        return sampled
+
+    def _cut(self) -> _Stop:
+        full = self.talk.size >= self.settings.max_context
+        return _Stop(StopReason.MAX_CONTEXT_LEN if full else StopReason.MAX_TOKENS_PER_TURN)
 
     async def _act(self, calls: tuple[ToolCall, ...]) -> list[Observation]:
         """Run the calls in order; each observation is recorded before the next call begins."""
@@ -161,20 +193,16 @@ class _Episode:
         left = self._seconds_left()
         if call.error is not None:
             return Observation(text=f"InvalidToolCall: {call.error}", error=True)
-        if call.name not in self.dialogue.profile.tools:
-            names = ", ".join(self.dialogue.profile.tools)
+        if call.name not in self.tools:
+            names = ", ".join(self.tools)
             return Observation(
                 text=f"ValueError: unknown tool {call.name}; use one of {names}", error=True
             )
         try:
-            return await self.sandbox.tool(call.name, _within(call, left))
+            arguments = _within(call, left, self.settings.observation_chars)
+            return await self.sandbox.tool(call.name, arguments)
         except SandboxError as error:
             raise _Stop(StopReason.TOOL_ERROR, str(error)) from error
-
-    def _give(self, ids: list[int]) -> None:
-        if len(self.record.ids) + len(ids) >= self.settings.max_context:
-            raise _Stop(StopReason.MAX_CONTEXT_LEN)
-        self.record.given(ids)
 
     def _seconds_left(self) -> float:
         left = self.settings.max_seconds - self.record.seconds
@@ -183,13 +211,17 @@ class _Episode:
         return left
 
 
-def _within(call: ToolCall, left: float) -> dict[str, Any]:
-    """The arguments of a call, with a command's deadline kept inside the episode's."""
-    if call.name != ToolName.BASH:
-        return call.arguments
-    try:
-        given = toolbox.coerced(call.name, call.arguments)
-        asked = toolbox.seconds(given.pop("timeout", None), given.pop("timeout_ms", None))
-    except (ValueError, TypeError):
-        return call.arguments  # the toolbox says what is wrong with them
-    return call.arguments if asked <= left else {**given, "timeout_ms": left * 1000}
+def _within(call: ToolCall, left: float, chars: int) -> dict[str, Any]:
+    """The arguments of a call, with a command's deadline kept inside the episode's, and results
+    of at most ``chars`` (0: the tool's own limit)."""
+    given = call.arguments
+    if call.name == ToolName.BASH:
+        try:
+            typed = toolbox.coerced(call.name, given)
+            asked = toolbox.seconds(typed.pop("timeout", None), typed.pop("timeout_ms", None))
+        except (ValueError, TypeError):
+            return given  # the toolbox says what is wrong with them
+        if asked > left:
+            given = {**typed, "timeout_ms": left * 1000}
+    bounded = chars and call.name in (ToolName.READ, ToolName.GLOB, ToolName.BASH)
+    return {**given, "max_chars": chars} if bounded else given

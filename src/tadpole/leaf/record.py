@@ -5,11 +5,14 @@ from collections.abc import Sequence
 
 from tadpole.outcome import StopReason
 from tadpole.protocols import Sampled
-from tadpole.trace import Tokens, Trace, Turn
+from tadpole.trace import Compaction, Tokens, Trace, Turn
 
 
 class EpisodeRecord:
-    """Collects the tokens and turns of one episode. ``ids`` is the context so far."""
+    """Collects the tokens and turns of one episode. ``ids`` is the present context.
+
+    An episode over messages leaves ``ids`` empty: it has turns but no tokens.
+    """
 
     def __init__(self, *, task: str, policy: str, seed: int, system: str, statement: str):
         self._task, self._policy, self._seed = task, policy, seed
@@ -19,7 +22,9 @@ class EpisodeRecord:
         self._logprobs: list[float] = []
         self._mask: list[int] = []
         self._versions: list[int] = []
+        self._earlier: list[Tokens] = []
         self.turns: list[Turn] = []
+        self.compactions: list[Compaction] = []
 
     def given(self, ids: Sequence[int]) -> None:
         """Tokens that the policy saw but did not make: prompt and tool results."""
@@ -28,6 +33,20 @@ class EpisodeRecord:
     def sampled(self, sampled: Sampled) -> None:
         """Tokens that the policy made."""
         self._extend(sampled.ids, sampled.logprobs, 1, sampled.version)
+
+    def close_segment(self) -> None:
+        """What follows is another context: the present one is kept as it is."""
+        if self.ids:
+            self._earlier.append(self._tokens())
+        self.ids, self._logprobs, self._mask, self._versions = [], [], [], []
+
+    def _tokens(self) -> Tokens:
+        return Tokens(
+            ids=tuple(self.ids),
+            logprobs=tuple(self._logprobs),
+            loss_mask=tuple(self._mask),
+            versions=tuple(self._versions),
+        )
 
     def _extend(self, ids: Sequence[int], logs: Sequence[float], mask: int, version: int) -> None:
         self.ids += ids
@@ -50,12 +69,9 @@ class EpisodeRecord:
             statement=self._statement,
             turns=tuple(self.turns),
             stop=stop,
-            tokens=Tokens(
-                ids=tuple(self.ids),
-                logprobs=tuple(self._logprobs),
-                loss_mask=tuple(self._mask),
-                versions=tuple(self._versions),
-            ),
+            tokens=self._tokens(),
+            earlier=tuple(self._earlier),
+            compactions=tuple(self.compactions),
             seconds=self.seconds,
             error=error,
         )

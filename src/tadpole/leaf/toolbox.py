@@ -28,8 +28,14 @@ MILLISECONDS_FROM = 10000  # a `timeout` this large was meant in milliseconds
 BOM = b"\xef\xbb\xbf"
 
 # What each tool takes: (name, type, required), in the order in which it is told to the model.
+_UNTOLD = ("timeout_ms", "max_chars")  # accepted, but not offered
 PARAMETERS: Dict[str, Tuple[Tuple[str, type, bool], ...]] = {
-    "Read": (("file_path", str, True), ("offset", int, False), ("limit", int, False)),
+    "Read": (
+        ("file_path", str, True),
+        ("offset", int, False),
+        ("limit", int, False),
+        ("max_chars", int, False),
+    ),
     "Write": (("file_path", str, True), ("content", str, True)),
     "Edit": (
         ("file_path", str, True),
@@ -37,12 +43,13 @@ PARAMETERS: Dict[str, Tuple[Tuple[str, type, bool], ...]] = {
         ("new_string", str, True),
         ("replace_all", bool, False),
     ),
-    "Glob": (("pattern", str, True), ("path", str, False)),
+    "Glob": (("pattern", str, True), ("path", str, False), ("max_chars", int, False)),
     "Bash": (
         ("command", str, True),
         ("description", str, False),
         ("timeout", float, False),
-        ("timeout_ms", float, False),  # accepted, but not offered
+        ("timeout_ms", float, False),
+        ("max_chars", int, False),
     ),
 }
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -90,7 +97,7 @@ def coerced(name: str, arguments: Any) -> Dict[str, Any]:
     if not isinstance(arguments, dict):
         raise TypeError(f"the arguments of {name} must be a JSON object")
     types = {key: kind for key, kind, _ in PARAMETERS[name]}
-    takes = "{} takes {}".format(name, ", ".join(key for key in types if key != "timeout_ms"))
+    takes = "{} takes {}".format(name, ", ".join(key for key in types if key not in _UNTOLD))
     given = {}
     for key, value in arguments.items():
         known = "file_path" if key == "path" and "file_path" in types else key
@@ -118,6 +125,11 @@ def seconds(timeout: Optional[float] = None, timeout_ms: Optional[float] = None)
     if not 0 < value < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
     return value
+
+
+def _room(most: int, max_chars: int) -> int:
+    """Characters of a result: a small window may ask for fewer than the tool's own limit."""
+    return min(most, max(200, max_chars)) if max_chars > 0 else most
 
 
 def _typed(key: str, value: Any, kind: type) -> Any:
@@ -149,7 +161,9 @@ def _typed(key: str, value: Any, kind: type) -> Any:
 # --- Read ------------------------------------------------------------------------------------
 
 
-def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0) -> str:
+def _read(
+    workdir: str, file_path: str, offset: int = 1, limit: int = 0, max_chars: int = 0
+) -> str:
     real, shown = _resolve(workdir, file_path)
     data = _load(workdir, real, shown)
     text = _decode(data)
@@ -164,7 +178,8 @@ def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0) -> str:
     if offset > total:
         raise ValueError(f"{shown} ends at line {total}; offset {offset} is past it")
     last = min(total, offset - 1 + limit) if limit > 0 else total
-    out, room, notes, number = [shown], READ_CHARS - len(shown), [], offset
+    room = max(100, _room(READ_CHARS, max_chars) - len(shown))
+    out, notes, number = [shown], [], offset
     while number <= last:
         entry = f"{number}. {_visible(lines[number - 1])}"
         if len(entry) + 1 > room:
@@ -173,13 +188,17 @@ def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0) -> str:
         room -= len(entry) + 1
         number += 1
     if number == offset:  # one line fills the whole room
-        line = _visible(lines[number - 1])
-        part = room - len(f"{number}. ")
-        out.append(f"{number}. {line[:part]}")
+        line = lines[number - 1]
+        widths = (4 if "\udc80" <= char <= "\udcff" else 1 for char in line[:room])
+        most = room - len(f"{number}. ")
+        part = sum(1 for end in itertools.accumulate(widths) if end <= most)
+        out.append(f"{number}. {_visible(line[:part])}")
+        done = len(line[:part].encode("utf-8", "surrogateescape"))
+        done += 0 if number > 1 or not data.startswith(BOM) else len(BOM)
         notes.append(
             f"[truncated {len(line) - part} chars] line {number} is {len(line):,} characters; "
             f"showing 1-{part:,}. To read on use Bash: "
-            f"sed -n {number}p {shlex.quote(shown)} | cut -c {part + 1}-"
+            f"sed -n {number}p {shlex.quote(shown)} | cut -b {done + 1}-"
         )
         number += 1
     if number <= last:
@@ -327,9 +346,14 @@ def _why_not(flat: str, old: str, shown: str, earlier: Sequence[str]) -> str:
             first = hay.count("\n", 0, at)
             here = lines[first : first + needle.count("\n") + 1]
             why = _indentation(here, wanted) if "indentation" in reason else reason
-            shows = "\n".join(repr(_visible(line)) for line in here[:8])
+            shows = "\n".join(_quoted(line) for line in here[:8])
             return f"old_string is not in {shown}: {why}. From line {first + 1} it has:\n{shows}"
     return f"old_string is not in {shown}{_nearest(lines, wanted)}"
+
+
+def _quoted(line: str) -> str:
+    text = _visible(line)
+    return repr(text) if len(text) <= 300 else repr(text[:300]) + "..."
 
 
 def _indentation(here: Sequence[str], wanted: Sequence[str]) -> str:
@@ -357,18 +381,18 @@ def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
             best = (same, k)
     if best[0]:
         number, line = numbered[sum(best)]
-        return f": line {number} there is {_visible(line)!r}, in your text {wanted[best[0]]!r}"
+        return f": line {number} there is {_quoted(line)}, in your text {_quoted(wanted[best[0]])}"
     short = [line for _, line in numbered[:20000] if len(line) < 300]
     for close in difflib.get_close_matches(wanted[0][:300], short, 1, 0.6):
         number = next(k for k, line in numbered if line == close)
-        return f"; the closest line is {number}: {_visible(lines[number - 1])!r}"
+        return f"; the closest line is {number}: {_quoted(lines[number - 1])}"
     return "; Read the file and copy the text exactly"
 
 
 # --- Glob ------------------------------------------------------------------------------------
 
 
-def _glob(workdir: str, pattern: str, path: str = ".") -> str:
+def _glob(workdir: str, pattern: str, path: str = ".", max_chars: int = 0) -> str:
     segments = [part for part in os.path.expanduser(pattern).split("/") if part not in ("", ".")]
     base = "/" if pattern.startswith("/") else path
     # Leading parts that exist as they are written are taken so, brackets and all.
@@ -387,9 +411,11 @@ def _glob(workdir: str, pattern: str, path: str = ".") -> str:
             raise ValueError(f"the pattern cannot be read: {error}") from None
         found = [name for name in _files(real, depth) if match(name)]
     names = sorted(name if shown == "." else os.path.join(shown, name) for name in found)
-    more = len(names) - GLOB_FILES
+    lengths = itertools.accumulate(len(name) + 1 for name in names)
+    fitting = sum(1 for end in lengths if not max_chars or end <= _room(end, max_chars))
+    more = len(names) - min(GLOB_FILES, fitting)
     if more > 0:
-        names = [*names[:GLOB_FILES], f"... {more} more files"]
+        names = [*names[: len(names) - more], f"... {more} more files"]
     return "\n".join(_visible(name) for name in names) or "No files matched."
 
 
@@ -438,17 +464,18 @@ def _token(token: str) -> str:
 def _bash(
     run_bash: RunBash,
     command: str,
+    *,
     description: str = "",
     timeout: Optional[float] = None,
     timeout_ms: Optional[float] = None,
+    max_chars: int = 0,
 ) -> str:
-    limit = seconds(timeout, timeout_ms)
+    limit, most = seconds(timeout, timeout_ms), _room(BASH_CHARS, max_chars)
     result = run_bash(command, limit)
     out, err = result["stdout"], result["stderr"]
-    half = BASH_CHARS // 2
     sections = "STDOUT:\n{}\nSTDERR:\n{}".format(
-        _clipped(out, result.get("stdout_cut", 0), max(half, BASH_CHARS - len(err))),
-        _clipped(err, result.get("stderr_cut", 0), max(half, BASH_CHARS - len(out))),
+        _clipped(out, result.get("stdout_cut", 0), max(most // 2, most - len(err))),
+        _clipped(err, result.get("stderr_cut", 0), max(most // 2, most - len(out))),
     )
     endings = {
         "timeout": f"Timed out after {limit:g} s; nothing of it is still running",

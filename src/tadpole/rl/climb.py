@@ -185,8 +185,9 @@ class Climb:
                 shaped = list(rng.permutation(shaped))
             advantages = group_advantages(shaped, s.advantage_eps)
             samples += [
-                Sample(trace.tokens, float(advantage))
+                Sample(tokens, float(advantage))
                 for advantage, (_, trace) in zip(advantages, group, strict=True)
+                for tokens in trace.segments
             ]
         return samples, solved, dropped
 
