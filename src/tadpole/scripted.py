@@ -16,7 +16,7 @@ from tadpole.leaf import toolbox
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.outcome import GradeStatus
 from tadpole.process import Finished, arun, run
-from tadpole.protocols import ExecResult, Sampled, Sampling, SandboxSpec
+from tadpole.protocols import ExecResult, Message, Reply, Sampled, Sampling, SandboxSpec
 from tadpole.task import FileChange, Task
 from tadpole.trace import Grade, Observation
 
@@ -75,6 +75,44 @@ class ScriptedPolicy:
         """Begin ``episode`` anew the next time it is asked."""
         self._at.pop(episode, None)
         self.released.append(episode)
+
+
+class ScriptedChat:
+    """Says its replies one after the other, whatever it is asked.
+
+    A reply is a Reply, a text, a function from the messages to either, or an exception to raise;
+    after the last one it says ``DONE``. ``asked`` keeps the messages, ``told`` the tools.
+    """
+
+    DONE = "Done."
+    fingerprint = "scripted-chat"
+
+    def __init__(
+        self, replies: Sequence[Reply | str | Callable[[Sequence[Message]], Reply | str] | Exception]
+    ):
+        self._replies = list(replies)
+        self.asked: list[tuple[Message, ...]] = []
+        self.told: list[tuple[Mapping[str, Any], ...]] = []
+        self.samplings: list[Sampling] = []
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]],
+        sampling: Sampling,
+        seed: int,
+    ) -> Reply:
+        """The next reply; sampling and seed change nothing."""
+        at = len(self.asked)
+        self.asked.append(tuple(messages))
+        self.told.append(tuple(tools))
+        self.samplings.append(sampling)
+        reply = self._replies[at] if at < len(self._replies) else self.DONE
+        if isinstance(reply, Exception):
+            raise reply
+        said = reply(messages) if callable(reply) else reply
+        return Reply(said) if isinstance(said, str) else said
 
 
 class ScriptedSandbox:

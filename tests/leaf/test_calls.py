@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from tadpole.leaf import reasoning
 from tadpole.leaf.calls import CallFormat, format_of, parse, render
+from tadpole.leaf.dialogue import Dialogue
+from tadpole.leaf.profile import make_profile
+from tadpole.settings import ProfileName
 from tadpole.trace import ToolCall
 
 HERMES, XML = CallFormat.HERMES, CallFormat.QWEN_XML
@@ -70,10 +73,11 @@ def test_calls_that_run(form, text, calls):
         (HERMES, tagged(READ + " and more"), "Read", "unexpected text"),
         (HERMES, '{"name": "Read", "arguments": {"file', "Read", "column 32"),
         (HERMES, '```json\n{"name": "Re', "", "column 10"),
-        (XML, tagged("<function=Read\n"), "", "not closed"),
-        (XML, tagged("<function=Read>\n</fun"), "Read", "expected <parameter=KEY>"),
+        (HERMES, tagged(READ.replace('"', '\\"')), "", "column 2: the quotes are escaped once too"),
+        (XML, tagged("<function=Read\n"), "", "at column 1 is not closed"),
+        (XML, tagged("<function=Read>\n</fun"), "Read", "<parameter=KEY> or </function> at line 2"),
         (XML, tagged("<function=Read>\nfile_path: a\n</function>"), "Read", "found 'file_path"),
-        (XML, tagged(READ_XML.replace("</function>", "") + READ_XML[15:]), "Read", "given twice"),
+        (XML, tagged(READ_XML.replace("</function>", "") + READ_XML[15:]), "Read", "again at line 6 column 1"),
     ],
 )
 def test_calls_that_cannot_be_read_say_why(form, text, name, words):
@@ -87,14 +91,14 @@ def test_c1_the_sound_call_runs_and_the_broken_one_gets_its_error():
     )
     first, second = parse(tagged(READ_XML) + "\n" + broken, XML)
     assert first == SOUND
-    assert second.name == "Edit" and "<parameter=old" in second.error
+    assert second.name == "Edit" and "line 5 column 1, found '<parameter=old'" in second.error
     first, second = parse(tagged(READ) + '\n<tool_call>\n{"name": "Edit", "argu', HERMES)
     assert first == SOUND and second.name == "Edit" and "column" in second.error
     first, second = parse(tagged('{"name": "Edit", }', READ), HERMES)
     assert first.error and second == SOUND
     open_parameter = READ_XML.split("\n</parameter>")[0]
     first, second = parse(tagged(open_parameter, READ_XML), XML)
-    assert "file_path is not closed" in first.error and second == SOUND
+    assert "file_path at line 2 column 1 is not closed" in first.error and second == SOUND
 
 
 def test_line_breaks_inside_json_strings_are_taken_as_meant():
@@ -160,6 +164,29 @@ def test_every_cut_gives_the_same_call_or_says_what_is_missing(form, arguments, 
                 assert one.error
         if not (bare and form is HERMES):
             assert bool(found) == (cut >= begun)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    form=st.sampled_from(CallFormat),
+    several=st.lists(ARGUMENTS, min_size=1, max_size=2),
+    thought=st.sampled_from(["", "<think>\nhm é\n</think>\n\n"]),
+    broken=st.sampled_from(["", "\n<tool_call>\n<function=Edit>\n<parameter=old", "\n<tool_call>{"]),
+)
+def test_c3_wherever_a_stream_is_cut_the_result_is_the_same(
+    make_tokenizer, form, several, thought, broken
+):
+    """A policy's stream is token ids: tags may be split between tokens anywhere."""
+    talk = Dialogue(make_tokenizer("qwen3"), form, make_profile(ProfileName.COMPACT, form))
+    rendered = [render(ToolCall(name="Write", arguments=one), form) for one in several]
+    text = thought + "\n".join(rendered) + broken
+    whole = talk.read(talk.write(text))
+    assert whole[0] == text and whole[1] == ("hm é" if thought else "")
+    assert len(whole[2]) >= len(several)
+    for cut in range(len(text) + 1):
+        split = [*talk.write(text[:cut])[:-1], *talk.write(text[cut:])]
+        assert talk.read(split) == whole
+    assert talk.read([token for char in text for token in talk.write(char)[:-1]]) == whole
 
 
 @settings(deadline=None, max_examples=300)

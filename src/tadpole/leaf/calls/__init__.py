@@ -1,4 +1,5 @@
 """Tool calls in the text of a policy: two formats, read tolerantly and written exactly.
+(A server's own ``tool_calls`` are read by :mod:`tadpole.leaf.calls.native`.)
 
 What had to be guessed at is marked ``repaired``; what cannot be read becomes a call whose
 ``error`` says what is wrong and where, so that the policy is told and nothing is raised.

@@ -22,12 +22,12 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
     fence = re.compile(r"```\w*\s*").match(text, at)
     begin = fence.end() if fence else at
     try:
-        value, end, repaired = _decode(text, begin)
+        value, end, repaired = decode(text, begin)
     except (json.JSONDecodeError, RecursionError) as error:
         stop = _END.search(text, begin)
         end = stop.start() if stop else len(text)
         name = _NAME.search(text, begin, end)
-        problem = _problem(error, text[begin:end])
+        problem = describe(error, text[begin:end])
         return ToolCall(name=name.group(1) if name else "", error=problem), end
     call = _call(value)
     closing = re.compile(r"\s*```").match(text, end) if fence else None
@@ -54,7 +54,9 @@ def bare(text: str) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _decode(text: str, begin: int) -> tuple[Any, int, bool]:
+def decode(text: str, begin: int) -> tuple[Any, int, bool]:
+    """``(value, where it ends, repaired)`` of the JSON at ``begin``: bare line breaks in strings
+    are taken as meant. Raises JSONDecodeError or RecursionError."""
     try:
         value, end = json.JSONDecoder().raw_decode(text[begin:])
         return value, begin + end, False
@@ -65,13 +67,16 @@ def _decode(text: str, begin: int) -> tuple[Any, int, bool]:
     return value, begin + end, True
 
 
-def _problem(error: Exception, body: str) -> str:
+def describe(error: Exception, body: str) -> str:
+    """What is wrong with ``body``, and where."""
     if not body.strip():
         return "the call is empty"
     if not isinstance(error, json.JSONDecodeError):
         return "the JSON of the call is nested too deeply"
     line = f"line {error.lineno} " if error.lineno > 1 else ""
-    return f"the call is not valid JSON at {line}column {error.colno}: {error.msg}"
+    doubled = error.doc[error.pos : error.pos + 2] == '\\"'
+    why = "the quotes are escaped once too often" if doubled else error.msg
+    return f"the call is not valid JSON at {line}column {error.colno}: {why}"
 
 
 def _call(value: Any) -> ToolCall:

@@ -31,7 +31,8 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
     """The call that begins at ``at``, and where it ends. Never raises for what the text says."""
     function = _FUNCTION.match(text, at)
     if not function:
-        return ToolCall(name="", error="the <function=NAME> tag is not closed"), _skip(text, at)
+        error = f"the <function=NAME> tag at {_place(text, at, at)} is not closed"
+        return ToolCall(name="", error=error), _skip(text, at)
     name, end, repaired = function.group(1).strip(), function.end(), False
     arguments: dict[str, str] = {}
     following = _FOLLOWING.search(text, end)
@@ -46,10 +47,11 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
         unclosed = _UNCLOSED.search(text, parameter.end(), limit)
         if unclosed and (not closed or unclosed.start() < closed.start()):
             closed, repaired = unclosed, True
+        where = _place(text, at, text.index("<", parameter.start()))
         if not closed:
-            return broken(f"parameter {key} is not closed with </parameter>")
+            return broken(f"parameter {key} at {where} is not closed with </parameter>")
         if key in arguments:
-            return broken(f"parameter {key} is given twice")
+            return broken(f"parameter {key} is given twice, again at {where}")
         arguments[key] = text[parameter.end() : closed.start()]
         end = closed.end()
     finish = _END.match(text, end)
@@ -57,8 +59,17 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
         return ToolCall(name=name, arguments=arguments, repaired=repaired), finish.end()
     rest = text[end : _skip(text, end)].strip()
     if rest or not arguments:
-        return broken(f"expected <parameter=KEY> or </function>, found {rest[:40]!r}")
+        skipped = len(text[end:]) - len(text[end:].lstrip())
+        where = _place(text, at, end + skipped if rest else end)
+        return broken(f"expected <parameter=KEY> or </function> at {where}, found {rest[:40]!r}")
     return ToolCall(name=name, arguments=arguments, repaired=True), end
+
+
+def _place(text: str, begin: int, at: int) -> str:
+    """Where ``at`` is in a call that begins at ``begin``, as JSON's errors say it."""
+    before = text[begin:at]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f"column {column}" if line == 1 else f"line {line} column {column}"
 
 
 def _skip(text: str, at: int) -> int:
