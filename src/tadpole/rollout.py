@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
 from tadpole.grading.patch import git_patch
+from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
+from tadpole.leaf.recovery import RecoveringSandbox
 from tadpole.outcome import STOP_POLICY, StopReason, outcome_of
-from tadpole.protocols import Grader, Sampling, SandboxEngine, TokenPolicy
+from tadpole.protocols import ChatModel, Grader, Sampling, SandboxEngine, TokenPolicy
 from tadpole.repos.store import Store
 from tadpole.rl.reward import raw_reward
 from tadpole.rundir import RunDir
@@ -30,8 +32,8 @@ class Rollout:
     engine: SandboxEngine
     store: Store
     grader: Grader
-    policy: TokenPolicy
-    dialogue: Dialogue
+    policy: TokenPolicy | ChatModel
+    dialogue: Dialogue | ChatDialogue  # the one that goes with the policy
     settings: LeafConfig
     rundir: RunDir
     concurrency: int = 4
@@ -45,8 +47,10 @@ class Rollout:
         """Make one attempt; trace and patch are saved in the run directory before it returns.
 
         ``stage`` and ``sample`` name the files; with ``seed`` they fix the random stream.
-        A box that fails makes an attempt of outcome ``infrastructure``, whose row the caller
-        makes again. Raises SandboxUnavailable, because then no attempt can be made.
+        A box that dies is made again with all that was done to it; where that fails, the
+        attempt has outcome ``infrastructure``, and the caller makes its row again. A cancelled
+        attempt has no row, but its trace is saved. Raises SandboxUnavailable, because then no
+        attempt can be made.
         """
         if self._places is None:
             self._places = asyncio.Semaphore(self.concurrency)
@@ -85,11 +89,13 @@ class Rollout:
         self, task: Task, name: str, sampling: Sampling, seed: int
     ) -> tuple[Trace, tuple[FileChange, ...], Grade | None]:
         try:
-            sandbox = await self.engine.start(await self.store.spec(task))
+            spec = await self.store.spec(task)
+            sandbox = await RecoveringSandbox.begin(lambda: self.engine.start(spec))
         except SandboxUnavailable:
             raise
         except (SandboxStartError, SandboxDied) as error:
             return self._unstarted(task, seed, str(error)), (), None
+        delta: tuple[FileChange, ...] = ()
         try:
             trace = await run_episode(
                 task_id=task.id,
@@ -101,12 +107,17 @@ class Rollout:
                 sampling=sampling,
                 episode=name,
                 seed=seed,
+                on_cancel=lambda trace: self.rundir.save_trace(trace, name),
             )
-            delta = await sandbox.delta() if STOP_POLICY[trace.stop].grade else ()
-        except SandboxDied as error:
-            return self._unstarted(task, seed, str(error)), (), None
+            if STOP_POLICY[trace.stop].grade:
+                try:
+                    delta = await sandbox.delta()
+                except SandboxDied as error:  # its steps are evidence, its tree is gone
+                    lost = {"stop": StopReason.TOOL_ERROR, "error": str(error)}
+                    trace = trace.model_copy(update=lost)
         finally:
             await sandbox.close()
+        trace = trace.model_copy(update={"recoveries": sandbox.recoveries})
         if not STOP_POLICY[trace.stop].grade:
             return trace, delta, None
         begun = time.monotonic()

@@ -88,7 +88,8 @@ class ScriptedChat:
     fingerprint = "scripted-chat"
 
     def __init__(
-        self, replies: Sequence[Reply | str | Callable[[Sequence[Message]], Reply | str] | Exception]
+        self,
+        replies: Sequence[Reply | str | Callable[[Sequence[Message]], Reply | str] | Exception],
     ):
         self._replies = list(replies)
         self.asked: list[tuple[Message, ...]] = []
@@ -187,16 +188,20 @@ class ScriptedSandbox:
 
 
 class ScriptedEngine:
-    """Starts scripted sandboxes on copies of ``spec.tree``; mounts, env and limits are ignored."""
+    """Starts scripted sandboxes on copies of ``spec.tree``; mounts, env and limits are ignored.
 
-    def __init__(self) -> None:
+    The first box dies at the first of ``dies_at``, and so on; those that follow live.
+    """
+
+    def __init__(self, dies_at: Sequence[int | None] = ()) -> None:
+        self._dies_at = iter(dies_at)
         self.started: list[ScriptedSandbox] = []
 
     async def start(self, spec: SandboxSpec) -> ScriptedSandbox:
         """A copy of the tree, NOT isolated."""
         files = {p.relative_to(spec.tree).as_posix(): p for p in spec.tree.rglob("*")}
         content = {name: path.read_bytes() for name, path in files.items() if path.is_file()}
-        sandbox = ScriptedSandbox(content)
+        sandbox = ScriptedSandbox(content, dies_at=next(self._dies_at, None))
         self.started.append(sandbox)
         return sandbox
 

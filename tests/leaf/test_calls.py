@@ -77,7 +77,12 @@ def test_calls_that_run(form, text, calls):
         (XML, tagged("<function=Read\n"), "", "at column 1 is not closed"),
         (XML, tagged("<function=Read>\n</fun"), "Read", "<parameter=KEY> or </function> at line 2"),
         (XML, tagged("<function=Read>\nfile_path: a\n</function>"), "Read", "found 'file_path"),
-        (XML, tagged(READ_XML.replace("</function>", "") + READ_XML[15:]), "Read", "again at line 6 column 1"),
+        (
+            XML,
+            tagged(READ_XML.replace("</function>", "") + READ_XML[15:]),
+            "Read",
+            "again at line 6 column 1",
+        ),
     ],
 )
 def test_calls_that_cannot_be_read_say_why(form, text, name, words):
@@ -171,7 +176,9 @@ def test_every_cut_gives_the_same_call_or_says_what_is_missing(form, arguments, 
     form=st.sampled_from(CallFormat),
     several=st.lists(ARGUMENTS, min_size=1, max_size=2),
     thought=st.sampled_from(["", "<think>\nhm é\n</think>\n\n"]),
-    broken=st.sampled_from(["", "\n<tool_call>\n<function=Edit>\n<parameter=old", "\n<tool_call>{"]),
+    broken=st.sampled_from(
+        ["", "\n<tool_call>\n<function=Edit>\n<parameter=old", "\n<tool_call>{"]
+    ),
 )
 def test_c3_wherever_a_stream_is_cut_the_result_is_the_same(
     make_tokenizer, form, several, thought, broken

@@ -16,7 +16,7 @@ from tadpole.outcome import StopReason
 from tadpole.protocols import Reply
 from tadpole.scripted import ScriptedChat, ScriptedSandbox
 from tadpole.settings import ProfileName
-from tadpole.trace import ToolCall, Tokens
+from tadpole.trace import Tokens, ToolCall
 
 FULL = ChatDialogue(make_profile(ProfileName.FULL, CallFormat.HERMES))
 

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from episodes import FILES, READ, play, say
 from hypothesis import given
@@ -103,7 +105,7 @@ async def test_the_oldest_whole_turns_are_left_out(any_talk):
     (event,) = trace.compactions
     cost = len(talk.observe([], talk.turn_end, REQUEST)) - len(talk.observe([], talk.turn_end))
     most = max(1, window - cost - window // 5)
-    turns = [after - before for before, after in zip(size, size[1:], strict=False)]
+    turns = [after - before for before, after in itertools.pairwise(size)]
     assert event.dropped == left_out(begin, turns, most) >= 1
     asked = text_of(talk, policy.prompts[3])
     assert "\n119\n" not in asked and "look 1" in asked and REQUEST in asked
@@ -166,7 +168,10 @@ async def test_the_learner_trains_on_each_segment_with_its_own_prefix(talk):
     batches = list(micro_batches(samples, 65_536))
     assert sum(len(batch.target_N) for batch in batches) == trace.generated_tokens
     assert sorted(t for b in batches for t in b.target_N.tolist()) == sorted(
-        i for tokens in trace.segments for i, m in zip(tokens.ids, tokens.loss_mask, strict=True) if m
+        i
+        for tokens in trace.segments
+        for i, m in zip(tokens.ids, tokens.loss_mask, strict=True)
+        if m
     )
 
 

@@ -142,9 +142,10 @@ def test_r1_reading_on_loses_no_byte_of_a_line_that_is_not_ascii(box):
     rest = subprocess.run(
         ["bash", "-c", command], cwd=box.root, capture_output=True, stdin=subprocess.DEVNULL
     ).stdout
-    assert b"\xef\xbb\xbf" + shown.replace("\\xe9", "").encode() + rest.replace(
-        b"\xe9\xe9", b""
-    ) == line.replace(b"\xe9\xe9", b"") + b"\n"
+    assert (
+        b"\xef\xbb\xbf" + shown.replace("\\xe9", "").encode() + rest.replace(b"\xe9\xe9", b"")
+        == line.replace(b"\xe9\xe9", b"") + b"\n"
+    )
 
 
 def test_an_enormous_line_does_not_come_back_in_a_refusal(box):

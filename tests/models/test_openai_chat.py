@@ -18,7 +18,10 @@ from tadpole.trace import ToolCall
 def completion(content="hi", reason="stop", usage=True, **message):
     body = {
         "choices": [
-            {"finish_reason": reason, "message": {"role": "assistant", "content": content} | message}
+            {
+                "finish_reason": reason,
+                "message": {"role": "assistant", "content": content} | message,
+            }
         ]
     }
     if usage:
@@ -83,7 +86,10 @@ def server():
 async def ask(server, *, sampling=None, tools=(), key="secret", **options):
     model = OpenAIChat("m", base_url=server.url, api_key=key, pause=0.01, **options)
     return await model.reply(
-        [{"role": "user", "content": "hello é"}], tools=tools, sampling=sampling or Sampling(), seed=5
+        [{"role": "user", "content": "hello é"}],
+        tools=tools,
+        sampling=sampling or Sampling(),
+        seed=5,
     )
 
 
@@ -125,7 +131,10 @@ async def test_the_environment_says_where(server, monkeypatch):
     ("body", "expected"),
     [
         (completion(None, tool_calls=[call()]), {"text": ""}),
-        (completion([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), {"text": "ab"}),
+        (
+            completion([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
+            {"text": "ab"},
+        ),
         (completion("x", "length"), {"ended": False}),
         (completion("x", None), {"ended": True}),
         (completion("x", reasoning="r"), {"reasoning": "r"}),
@@ -151,7 +160,13 @@ async def test_servers_differ(server, body, expected):
         (call(arguments='{"x": "a\nb"}'), "Read", {"x": "a\nb"}, None, True),
         (call(arguments='{"file_path": '), "Read", {}, "column 15", False),
         (call(arguments='{\\"file_path\\": 1}'), "Read", {}, "escaped once too often", False),
-        (call(arguments='{"a": 1}, {"b": 2}'), "Read", {}, "after the arguments at column 9", False),
+        (
+            call(arguments='{"a": 1}, {"b": 2}'),
+            "Read",
+            {},
+            "after the arguments at column 9",
+            False,
+        ),
         (call(arguments="[1]"), "Read", {}, "must be a JSON object", False),
         (call(arguments=5), "Read", {}, "must be a JSON object", False),
         ({"id": "c1", "function": {"arguments": "{}"}}, "", {}, "names no function", False),
@@ -255,7 +270,7 @@ async def test_a_server_that_is_not_there():
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     model = OpenAIChat("m", base_url=url, tries=2, pause=0.01)
-    with pytest.raises(ModelError, match="cannot be reached .*; start the server"):
+    with pytest.raises(ModelError, match=r"cannot be reached .*; start the server"):
         await model.reply([], tools=(), sampling=Sampling(), seed=0)
 
 

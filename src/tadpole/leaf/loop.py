@@ -39,7 +39,7 @@ async def run_episode(
     sampling: Sampling,
     episode: str,
     seed: int,
-    on_cancel: Callable[[Trace], None] | None = None,
+    on_cancel: Callable[[Trace], object] | None = None,
 ) -> Trace:
     """Let ``policy`` work on ``statement`` in ``sandbox``, and return all that happened.
 

@@ -161,9 +161,7 @@ def _typed(key: str, value: Any, kind: type) -> Any:
 # --- Read ------------------------------------------------------------------------------------
 
 
-def _read(
-    workdir: str, file_path: str, offset: int = 1, limit: int = 0, max_chars: int = 0
-) -> str:
+def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0, max_chars: int = 0) -> str:
     real, shown = _resolve(workdir, file_path)
     data = _load(workdir, real, shown)
     text = _decode(data)

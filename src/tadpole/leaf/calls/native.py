@@ -10,8 +10,8 @@ from tadpole.trace import ToolCall
 def read(item: Any) -> ToolCall:
     """One entry of a message's ``tool_calls``. Never raises for what it says."""
     entry = item if isinstance(item, dict) else {}
-    function = entry.get("function")
-    call_id = entry.get("id") if isinstance(entry.get("id"), str) else ""
+    function, named = entry.get("function"), entry.get("id")
+    call_id = named if isinstance(named, str) else ""
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return ToolCall(name="", call_id=call_id, error="the call names no function")
     name, given = function["name"], function.get("arguments")
@@ -20,9 +20,7 @@ def read(item: Any) -> ToolCall:
     if isinstance(given, dict):  # some servers decode it themselves
         return ToolCall(name=name, call_id=call_id, arguments=given)
     arguments, error, repaired = _arguments(given)
-    return ToolCall(
-        name=name, call_id=call_id, arguments=arguments, error=error, repaired=repaired
-    )
+    return ToolCall(name=name, call_id=call_id, arguments=arguments, error=error, repaired=repaired)
 
 
 def _arguments(given: Any) -> tuple[dict[str, Any], str | None, bool]:
