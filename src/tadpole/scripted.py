@@ -5,6 +5,7 @@ for a real part in a figure that anybody reads.
 """
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,7 +146,8 @@ class ScriptedSandbox:
 
     def _bash(self, command: str, seconds: float) -> dict[str, Any]:
         argv = ["/bin/bash", "-lc", command]
-        done = run(argv, cwd=self.root, timeout=seconds, head=60_000, tail=60_000)
+        plain = {**os.environ, "TERM": "dumb"}  # as in a box: no editor takes the screen
+        done = run(argv, cwd=self.root, env=plain, timeout=seconds, head=60_000, tail=60_000)
         return vars(done) | {"reason": done.reason.value}
 
     async def exec(self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"") -> ExecResult:

@@ -29,6 +29,12 @@ A, B = (call(file_path="a"), "1. x"), (call("Bash", command="pytest"), "1 failed
         ),
         pytest.param([A, B, A, B, A], [FINE, FINE, FINE, WARN, STOP], id="A-B-A-B"),
         pytest.param(
+            [A, (broken("x"), "x"), A, (broken("y"), "y")],
+            [FINE, FINE, FINE, WARN],
+            id="a sound call and a malformed one in turn",
+        ),
+        pytest.param([A, (A[0], "1. y"), A], [FINE] * 3, id="the result changes and changes back"),
+        pytest.param(
             [(B[0], f"1 failed in {k}.5{k}s") for k in range(3)],
             [FINE, FINE, WARN],
             id="test times",
@@ -48,5 +54,17 @@ A, B = (call(file_path="a"), "1. x"), (call("Bash", command="pytest"), "1 failed
     ],
 )
 def test_verdicts(steps, verdicts):
+    guard, came = LoopGuard(), []
+    for one, text in steps:
+        guard.next_turn()
+        came.append(guard.see(one, Observation(text=text)))
+    assert came == verdicts
+
+
+def test_a_turn_is_not_ended_for_what_it_could_not_have_read():
     guard = LoopGuard()
-    assert [guard.see(one, Observation(text=text)) for one, text in steps] == verdicts
+    one, text = A
+    first = [guard.see(one, Observation(text=text)) for _ in range(6)]
+    assert first == [FINE, FINE, WARN, FINE, FINE, FINE]
+    guard.next_turn()
+    assert guard.see(one, Observation(text=text)) is STOP

@@ -1,8 +1,10 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tadpole.errors import ModelError
+from tadpole.leaf import toolbox
 from tadpole.leaf.calls import CallFormat, render
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.guard import WARNING
@@ -176,6 +178,54 @@ async def test_loop_is_warned_once_then_ended(play):
     texts = [turn.observations[0].text for turn in trace.turns]
     assert [WARNING in text for text in texts] == [False, False, True, False]
     assert talk_of(play, 3).count("repeating yourself") == 1
+
+
+BAD = "<tool_call>\n{broken\n</tool_call>"
+GLOB = say("Glob", pattern="*")
+EDITS = [say("Write", file_path="n", content=str(k)) for k in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("turns", "stop", "warned"),
+    [
+        pytest.param([READ, GLOB] * 9, StopReason.LOOP, 4, id="A-B-A-B"),
+        pytest.param([BAD] * 9, StopReason.LOOP, 3, id="malformed"),
+        pytest.param([say("Nope", x=1)] * 9, StopReason.LOOP, 3, id="the same mistake"),
+        pytest.param([f"{READ}\n" * 5, GLOB, "Done."], StopReason.AGENT, 1, id="in one turn"),
+        pytest.param(
+            [say("Bash", command="cat n; echo x >> n")] * 6, StopReason.AGENT, 0, id="polling"
+        ),
+        pytest.param(
+            [turn for edit in EDITS[:3] for turn in (edit, READ)], StopReason.AGENT, 0, id="work"
+        ),
+    ],
+)
+async def test_what_is_a_loop_and_what_is_not(play, turns, stop, warned):
+    trace = await play(turns)
+    assert trace.stop is stop
+    told = [
+        k
+        for k, turn in enumerate(trace.turns, 1)
+        if any(WARNING in seen.text for seen in turn.observations)
+    ]
+    assert told == ([warned] if warned else [])
+    if stop is StopReason.LOOP:
+        assert len(trace.turns) == warned + 1 and trace.turns[-1].observations
+
+
+async def test_one_result_does_not_fill_a_compact_window(play):
+    """A 20,000-character Read ended an episode of a few hundred tokens."""
+    files = {"a.py": Path(toolbox.__file__).read_text()}
+    look = [READ, say("Bash", command="cat a.py"), "Done."]
+    limits = {"max_context": 2400, "profile": ProfileName.COMPACT}
+    trace = await play(look, sandbox=ScriptedSandbox(files), **limits)
+    assert trace.stop is StopReason.AGENT
+    assert all(len(turn.observations[0].text) < 2600 for turn in trace.turns[:2])
+    assert "read on with offset=" in trace.turns[0].observations[0].text
+    assert trace.turns[0].calls[0].arguments == {"file_path": "a.py"}  # what the policy asked
+    full = await play(look, sandbox=ScriptedSandbox(files), max_context=2400)
+    assert full.stop is StopReason.MAX_CONTEXT_LEN
+    assert 19_000 < len(full.turns[0].observations[0].text) < 20_200  # the contract's limit
 
 
 def talk_of(play, k):

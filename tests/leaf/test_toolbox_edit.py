@@ -166,6 +166,22 @@ def test_e19_links_stay_links(box):
         assert "symbolic links" in box.refused(tool, file_path="x", **more)
 
 
+@pytest.mark.parametrize("through", ["settings.json", "folder/passwd", "chain", "missing"])
+def test_a3_a_link_out_of_the_tree_is_not_followed(box, through):
+    (box.root / "settings.json").symlink_to("/etc/passwd")
+    (box.root / "chain").symlink_to("settings.json")
+    (box.root / "folder").symlink_to("/etc")
+    (box.root / "missing").symlink_to("/etc/not-there-yet")
+    for tool, more in (
+        ("Edit", {"old_string": "root", "new_string": "x"}),
+        ("Write", {"content": "x"}),
+        ("Read", {}),
+    ):
+        text = box.refused(tool, file_path=through, **more)
+        assert text.startswith("PermissionError: ") and "outside" in text
+        assert "root:" not in text  # nothing of what is behind it
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o600, 0o644])
 def test_e20_mode_is_kept(box, mode):
     path = box.put("run.sh", "echo 1\n", mode)

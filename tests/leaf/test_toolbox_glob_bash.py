@@ -1,4 +1,7 @@
+import time
+
 import pytest
+from conftest import running
 
 
 def test_g1_dot_directories_are_found_but_not_git(box):
@@ -80,14 +83,29 @@ def test_bash_runs_afresh_in_the_work_directory(box):
     assert box.ok("Bash", command="echo $X; ls").splitlines()[2:4] == ["", "made"]
 
 
-def test_b1_a_background_process_is_not_waited_for(box):
-    text = box.ok("Bash", command="sleep 600 & echo done")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep 601.1 & echo done",
+        "(sleep 601.1 &) ; echo done",
+        "nohup sleep 601.1 >/dev/null 2>&1 & disown; echo done",
+    ],
+)
+def test_b1_a_background_process_is_not_waited_for(box, command):
+    begun = time.monotonic()
+    text = box.ok("Bash", command=command)
     assert "done" in text and "Timed out" not in text
+    assert time.monotonic() - begun < 30
+    assert running("sleep", "601.1") == []
 
 
-def test_b2_timeout_keeps_what_was_printed(box):
-    text = box.refused("Bash", command="trap '' TERM; echo started; sleep 60", timeout=1)
-    assert text.startswith("Timed out after 1 s") and "started" in text
+def test_b2_timeout_keeps_what_was_printed_and_ends_the_whole_group(box):
+    command = "trap '' TERM; echo started; sleep 602.2 & sleep 602.2"
+    begun = time.monotonic()
+    text = box.refused("Bash", command=command, timeout=2)
+    assert time.monotonic() - begun < 20
+    assert text.startswith("Timed out after 2 s") and "STDOUT:\nstarted" in text
+    assert running("sleep", "602.2") == []
 
 
 def test_b3_a_bad_byte_loses_nothing(box):
@@ -97,6 +115,7 @@ def test_b3_a_bad_byte_loses_nothing(box):
 
 def test_b5_stdin_is_closed(box):
     assert "EOFError" in box.ok("Bash", command="python3 -c 'input()'")
+    assert "read=1" in box.ok("Bash", command="read -p name x; echo read=$?", timeout=30)
 
 
 @pytest.mark.parametrize("megabytes", [0.05, 2])

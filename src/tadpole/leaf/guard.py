@@ -27,7 +27,12 @@ class LoopGuard:
 
     def __init__(self) -> None:
         self._history: list[str] = []
-        self._warned = False
+        self._warned = False  # once in an episode
+        self._told = False  # the policy has seen the warning: it has answered since
+
+    def next_turn(self) -> None:
+        """The policy has read what was observed so far, and speaks again."""
+        self._told = self._warned
 
     def see(self, call: ToolCall, observation: Observation) -> Verdict:
         """Take note of one call and its result."""
@@ -39,9 +44,10 @@ class LoopGuard:
         self._history = [*self._history[-3:], key]
         if not self._circles():
             return Verdict.FINE
-        verdict = Verdict.STOP if self._warned else Verdict.WARN
+        if self._warned:  # the rest of a turn was written before its warning could be read
+            return Verdict.STOP if self._told else Verdict.FINE
         self._warned = True
-        return verdict
+        return Verdict.WARN
 
     def _circles(self) -> bool:
         last = self._history[-3:]

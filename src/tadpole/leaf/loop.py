@@ -176,6 +176,7 @@ class _Episode:
     async def _act(self, calls: tuple[ToolCall, ...]) -> list[Observation]:
         """Run the calls in order; each observation is recorded before the next call begins."""
         seen: list[Observation] = []
+        self.guard.next_turn()
         for call in calls:
             observation = await self._call(call)
             verdict = self.guard.see(call, observation)
