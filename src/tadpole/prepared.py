@@ -1,4 +1,4 @@
-"""A policy of a run in memory: weights, dialogue, and the in-process sampler."""
+"""A policy of a run: in memory (weights, dialogue, sampler), or behind a server."""
 
 import os
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ import torch
 import transformers
 
 from tadpole.config import Config
-from tadpole.leaf.calls import format_of
+from tadpole.leaf.calls import CallFormat, format_of
+from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
 from tadpole.models.embedded import embedded_policy
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
 from tadpole.models.memory import give_back_all
-from tadpole.settings import EMBEDDED
+from tadpole.models.openai_chat import OpenAIChat
+from tadpole.protocols import ChatModel
+from tadpole.settings import EMBEDDED, SERVED
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,27 @@ class Prepared:
     def close(self) -> None:
         """End the sampling thread. Idempotent."""
         self.policy.close()
+
+
+@dataclass(frozen=True)
+class Served:
+    """What episodes need of a policy behind a server; there is nothing to update."""
+
+    policy: ChatModel
+    dialogue: ChatDialogue
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def reach_policy(config: Config) -> Served:
+    """The model ``openai:NAME`` of the configuration.
+
+    Raises ConfigError where OPENAI_BASE_URL is not set. The server is not asked yet.
+    """
+    profile = make_profile(config.leaf.profile, CallFormat.HERMES)
+    model = OpenAIChat(config.policy.model.removeprefix(SERVED))
+    return Served(model, ChatDialogue(profile))
 
 
 def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> Prepared:

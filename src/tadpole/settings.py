@@ -18,6 +18,7 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 EMBEDDED = "embedded"
+SERVED = "openai:"  # before the name that a server has for its model
 
 
 class Section(BaseModel):
@@ -71,7 +72,8 @@ class PolicyConfig(Section):
     """The model that is raised."""
 
     model: str = EMBEDDED
-    """"embedded" (SmolLM2-135M-Instruct), a Hugging Face directory, or a Hugging Face name."""
+    """"embedded" (SmolLM2-135M-Instruct), a Hugging Face directory or name, or openai:NAME: a
+    model behind the server at OPENAI_BASE_URL, which can be evaluated but not trained."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     dtype: DType = DType.AUTO

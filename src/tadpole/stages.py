@@ -17,13 +17,14 @@ from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
-from tadpole.prepared import Prepared, prepare_policy
+from tadpole.prepared import Prepared, Served, prepare_policy, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
+from tadpole.settings import SERVED
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
@@ -55,7 +56,7 @@ async def start_policy(job: Job) -> None:
         note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=fingerprint))
         if job.warms_up and not checkpoints(job.rundir.path / WARMUP):
             with timed(job.rundir, "warm up"):
-                await _warm_up(job, raw)
+                await _warm_up(job, _trainable(raw))
     if job.warms_up:
         fingerprint = weights_hash(checkpoints(job.rundir.path / WARMUP)[-1])
     note_policy(
@@ -135,7 +136,7 @@ async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
     tasks = job.part(Part.TRAIN)
     with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
-        checkpoint = await _climb(job, start, tasks)
+        checkpoint = await _climb(job, _trainable(start), tasks)
     note_policy(
         job.rundir,
         PolicyRow(
@@ -215,8 +216,8 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
 
 
 @contextmanager
-def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared]:
-    """A policy of the run in memory. Raises RunError where the run does not have it yet."""
+def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared | Served]:
+    """A policy of the run. Raises RunError where the run does not have it yet."""
     weights: Path | None = None
     if which is PolicyRole.BEFORE and job.warms_up:
         made = checkpoints(job.rundir.path / WARMUP)
@@ -228,14 +229,27 @@ def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared]:
         if row is None:
             raise RunError(f"{job.rundir.path} has no trained policy: run tadpole train")
         weights = job.rundir.path / row.path
-    prepared = prepare_policy(job.config, job.workshop.cache, weights)
+    prepared: Prepared | Served
+    if weights is None and job.config.policy.model.startswith(SERVED):
+        prepared = reach_policy(job.config)
+    else:
+        prepared = prepare_policy(job.config, job.workshop.cache, weights)
     try:
         yield prepared
     finally:
         prepared.close()
 
 
-def _rollout(job: Job, prepared: Prepared) -> Rollout:
+def _trainable(prepared: Prepared | Served) -> Prepared:
+    if isinstance(prepared, Served):
+        raise UsageError(
+            "a model behind a server can be evaluated but not trained: give --model a Hugging "
+            "Face directory or name, and leave warmup.enabled at auto"
+        )
+    return prepared
+
+
+def _rollout(job: Job, prepared: Prepared | Served) -> Rollout:
     return Rollout(
         engine=job.workshop.engine,
         store=job.workshop.store,
