@@ -154,3 +154,15 @@ def test_an_enormous_line_does_not_come_back_in_a_refusal(box):
         "Edit", file_path="a.txt", old_string="    value = " + "x" * 200_000, new_string="y"
     )
     assert "indented with tabs here" in text and len(text) < 1000
+
+
+def test_every_line_has_the_number_that_grep_gives_it(box):
+    odd = ["a\fb", "c\x0bd", "e\x1cf", "g\x85h", "i\u2028j", "k\rl", "", "  ", "m\u2029", "n"]
+    box.put("a", "\n".join(odd) + "\r\nlast\n")
+    counted = subprocess.run(
+        ["grep", "-an", "", "a"], cwd=box.root, capture_output=True, stdin=subprocess.DEVNULL
+    ).stdout.decode()
+    told = box.ok("Read", file_path="a").split("\n")[1:]
+    assert [row.replace(". ", ":", 1) for row in told] == [
+        row.removesuffix("\r") for row in counted.removesuffix("\n").split("\n")
+    ]

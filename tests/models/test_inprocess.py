@@ -180,3 +180,19 @@ class TestDistribution:
         drawn = [draw(logits, [Sampling()], [generator])[0][0] for _ in range(4000)]
         shares = [drawn.count(token) / 4000 for token in range(3)]
         assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
+
+
+async def test_an_episode_that_is_compacted_goes_on_from_another_context():
+    """Turns in the middle are left out, then all of them: old keys and values must not linger."""
+    model, rng = llama(), random.Random(4)
+    sampler = policy(model, slots=2)
+    long = [rng.randrange(257) for _ in range(120)]
+    prompts = [long, [*long[:20], *long[70:], 7], [*long[:20], 9, 9, 9], [*long[:20], 9, 9, 9, 4]]
+    try:
+        results = []
+        for prompt in prompts:
+            sampled = await sampler.sample(prompt, Sampling(max_tokens=8), episode="e", seed=1)
+            results.append(([*prompt, *sampled.ids], [(len(prompt), sampled)]))
+        assert worst_gap(model, results) < 1e-5
+    finally:
+        sampler.close()
