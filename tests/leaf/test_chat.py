@@ -98,6 +98,8 @@ async def test_limits():
     assert (await stop_of([full], max_context=4000))[0] is StopReason.MAX_CONTEXT_LEN
     stop, trace = await stop_of([native(LOOK), ContextFull("too long")])
     assert stop is StopReason.MAX_CONTEXT_LEN and trace.turns[0].observations and not trace.error
+    stop, trace = await stop_of([ContextFull("too long")])  # never: a setting, not an attempt
+    assert stop is StopReason.LLM_QUERY_ERROR and "lower leaf.max_context" in trace.error
     stop, trace = await stop_of([native(LOOK), ModelError("the server went away")])
     assert stop is StopReason.LLM_QUERY_ERROR and trace.error == "the server went away"
     assert len(trace.turns) == 1 and trace.turns[0].observations

@@ -165,7 +165,10 @@ class _Episode:
                 raise
             raise _Stop(StopReason.MAX_TIME) from None
         except ContextFull as error:
-            raise _Stop(StopReason.MAX_CONTEXT_LEN) from error
+            if self.record.turns:
+                raise _Stop(StopReason.MAX_CONTEXT_LEN) from error
+            hint = "lower leaf.max_context and leaf.max_tokens_per_turn to what it can read"
+            raise _Stop(StopReason.LLM_QUERY_ERROR, f"{error}; {hint}") from error
         except ModelError as error:
             raise _Stop(StopReason.LLM_QUERY_ERROR, str(error)) from error
 
