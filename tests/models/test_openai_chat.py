@@ -183,6 +183,14 @@ async def test_a_prompt_that_is_too_long_is_a_limit(server, said):
     assert len(server.seen) == 1
 
 
+async def test_a_password_in_the_address_is_not_told(server):
+    server.script = [(400, b"no", {})]
+    model = OpenAIChat("m", base_url=server.url.replace("//", "//me:hunter2@"))
+    with pytest.raises(ModelError) as error:
+        await model.reply([], tools=(), sampling=Sampling(), seed=0)
+    assert "hunter2" not in str(error.value) and server.url in str(error.value)
+
+
 async def test_retry_after_is_waited_for(server):
     server.script = [(429, b"slow down", {"Retry-After": "0.4"}), completion()]
     await ask(server)

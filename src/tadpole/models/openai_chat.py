@@ -8,6 +8,7 @@ server's address was given: there is no default one.
 import asyncio
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,9 +73,12 @@ class OpenAIChat:
             )
         self._model, self._tries, self._pause = model, tries, pause
         self._url = base.rstrip("/") + "/chat/completions"
+        self._shown = re.sub(r"//[^/]*@", "//", self._url)  # in messages: without a password
         self._key = api_key or os.environ.get("OPENAI_API_KEY", "") or "none"
         self._timeout = httpx2.Timeout(silence, connect=min(10.0, silence))
         self._extra = dict(extra or {})
+        # Made once: it takes longer than many an answer. Plain http has no use for it.
+        self._verify = httpx2.create_ssl_context() if base.startswith("https://") else False
 
     @property
     def fingerprint(self) -> str:
@@ -103,16 +107,16 @@ class OpenAIChat:
         if tools:
             body |= {"tools": list(tools), "tool_choice": "auto"}
         content = json.dumps(body | self._extra).encode()
-        async with httpx2.AsyncClient(timeout=self._timeout) as client:
+        async with httpx2.AsyncClient(timeout=self._timeout, verify=self._verify) as client:
             for left in reversed(range(self._tries)):
                 try:
                     return await self._ask(client, content)
                 except _Passing as failure:
                     if not left:
-                        raise ModelError(f"{self._url} {failure}") from None
+                        raise ModelError(f"{self._shown} {failure}") from None
                     doubled = self._pause * 2 ** (self._tries - 1 - left)
                     await asyncio.sleep(min(max(failure.wait, doubled), _LONGEST_WAIT))
-        raise ModelError(f"{self._url} was not asked: tries is {self._tries}")
+        raise ModelError(f"{self._shown} was not asked: tries is {self._tries}")
 
     async def _ask(self, client: httpx2.AsyncClient, content: bytes) -> Reply:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
@@ -124,7 +128,7 @@ class OpenAIChat:
                 async for part in response.aiter_bytes():
                     answer += part
                     if len(answer) > _MOST_BYTES:
-                        raise ModelError(f"{self._url} answered with more than 64 MiB")
+                        raise ModelError(f"{self._shown} answered with more than 64 MiB")
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise ModelError(f"OPENAI_BASE_URL is no usable address: {error}") from None
         except httpx2.ConnectError as error:
@@ -141,13 +145,13 @@ class OpenAIChat:
     def _refusal(self, response: httpx2.Response, answer: bytes) -> Exception:
         status, said = response.status_code, _message(answer)
         if any(marker in said.lower() for marker in _OVERFLOW):
-            return ContextFull(f"{self._url}: {said}")
+            return ContextFull(f"{self._shown}: {said}")
         if status in (408, 425, 429) or status >= 500:
             wait = response.headers.get("retry-after", "")
             seconds = float(wait) if wait.replace(".", "", 1).isdigit() else 0.0
             return _Passing(f"failed with status {status}: {said}", seconds)
         return ModelError(
-            f"{self._url} refused with status {status}: {said}{_HINTS.get(status, '')}"
+            f"{self._shown} refused with status {status}: {said}{_HINTS.get(status, '')}"
         )
 
 
