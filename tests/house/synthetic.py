@@ -12,7 +12,7 @@ from tadpole.rl.metrics import UpdateRow
 from tadpole.rundir import RunDir
 from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
 from tadpole.timing import StageRow
-from tadpole.trace import Attempt, Grade, Observation, ToolCall, Trace, Turn
+from tadpole.trace import Attempt, Compaction, Grade, Observation, ToolCall, Trace, Turn
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"&amp;{{ 7*7 }}"
 
@@ -87,6 +87,12 @@ def make_trace(task: Task, policy: str, text: str) -> Trace:
             Turn(text=f"Done. {text}", generated_tokens=30),
         ),
         stop=StopReason.AGENT,
+        compactions=(
+            Compaction(
+                turn=1, dropped=2, before=901, after=202, text=text, summary=f"My notes. {text}"
+            ),
+        ),
+        recoveries=1,
         seconds=2.5,
     )
 

@@ -66,6 +66,8 @@ def test_a_finished_run(finished: RunDir):
     for part in ("raw model", "warmed up", "trained", "boltons-0001", "Paired difference"):
         assert part in page.text
     assert page.tags.count("svg") == 3
+    assert "context summed up: 901 tokens, then 202; 2 turns left out" in page.text
+    assert "My notes." in page.text and "its box died and was made again (1)" in page.text
     assert "pypi" not in page.text.split("Provenance")[0]
     marks = [value for value in page.ids if not value.startswith("m")]  # markers are shared
     assert len(marks) == len(set(marks))
