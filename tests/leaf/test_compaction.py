@@ -128,6 +128,17 @@ async def test_one_result_that_fills_the_window_does_not_end_the_episode(talk):
     assert off.stop is StopReason.MAX_CONTEXT_LEN and not off.compactions
 
 
+async def test_a_window_above_the_hard_limit_asks_within_the_limit(talk):
+    look = [LOOK[0], say("Bash", command="seq 100")]
+    _, size = await sizes(talk, look)
+    most = size[2] + 20  # what there is fits, but not with the request behind it
+    policy = ScriptedPolicy(talk, [*look, NOTES, "Done."])
+    window, at = most * 4, size[2] / (most * 4)
+    trace = await play(policy, talk, compaction_window=window, compaction_at=at, max_context=most)
+    assert trace.stop is StopReason.AGENT and len(trace.compactions) == 1
+    assert trace.compactions[0].dropped == 2 and max(map(len, policy.prompts)) < most
+
+
 async def test_a_summary_that_is_cut_counts_unless_it_is_all_reasoning(talk):
     begin = len(talk.start("Fix f."))
     limits = {"compaction_window": begin * 2, "compaction_at": 0.6}

@@ -129,7 +129,8 @@ class _Episode:
     async def _compact(self) -> None:
         before, begun = self.talk.size, self.record.seconds
         room = compaction.answer_tokens(self.settings)
-        dropped = self.talk.ask(compaction.REQUEST, self.settings.compaction_window, room)
+        window = min(self.settings.compaction_window, self.settings.max_context)
+        dropped = self.talk.ask(compaction.REQUEST, window, room)
         said = await self._say(room, "summary")
         lost = self._cut() if not said.spoken and not said.ended else None  # all was reasoning
         if not lost:
