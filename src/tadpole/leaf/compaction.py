@@ -1,8 +1,9 @@
 """When a context is full, the policy itself sums it up and goes on from its summary.
 
 As published: once the history has rho * W tokens, the oldest whole turns are left out until the
-rest fits C = max(1, W - tokens(P) - floor(0.2 W)) (within ``max_context``), the request P is put to the policy, and the
-episode goes on from the system message, the task and what it answered.
+rest fits C = max(1, W - tokens(P) - floor(0.2 W)), the request P is put to the policy, and the
+episode goes on from the system message, the task and what it answered. Ours: where W is above
+the hard limit of the context, C is counted from that.
 """
 
 import math
