@@ -4,10 +4,10 @@ Standard library only and Python 3.6+: this file runs inside the sandbox.
 
 Each command gets a bubblewrap of its own with a new user and process namespace, no
 capabilities, the system-call filter and resource limits. Killing the init of that namespace
-ends everything in it, whatever it did with sessions, signals or double forks. Where the kernel
-refuses nested namespaces (``nested`` False) the command runs in the box's own process
-namespace under the same limits, and everything but the runner is killed after it; there a
-command can kill the runner, which is noticed (the box has died), and no more than that.
+ends everything in it, whatever it did with sessions, signals or double forks. Where namespaces
+do not nest (``nested`` False: a kernel that refuses, a container) the command runs in the box's
+own process namespace under the same limits, and everything but the runner is killed after it;
+the runner is the init of that namespace, which nothing in it can signal.
 """
 
 import contextlib
@@ -149,6 +149,7 @@ class _Run:
             (resource.RLIMIT_NPROC, limits["processes"]),
             (resource.RLIMIT_NOFILE, 1024),
             (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_CPU, limits["cpu_seconds"] + 5),  # should the watch miss it
             (resource.RLIMIT_FSIZE, limits["disk"]),  # stops sparse giants, which cost no space
         ):
             hard = resource.getrlimit(kind)[1]
@@ -181,6 +182,8 @@ class _Run:
         code = status if status >= 0 else 128 - status
         if self._reason:
             code = code or 128 + signal.SIGKILL
+        if code == 128 + signal.SIGXCPU:
+            self._reason = self._reason or "cpu"
         reason = self._reason or ("signal" if 128 < code <= 128 + 64 else "exited")
         return _result(code, reason, self._out, self._err, seconds)
 
@@ -209,6 +212,9 @@ class _Run:
             if now >= look:
                 if census.memory_used(commands.limits["memory"]) > commands.limits["memory"]:
                     self._reason = "memory"
+                    return
+                if census.processor_time() > commands.limits["cpu_seconds"]:
+                    self._reason = "cpu"
                     return
                 look = now + _TICK
             wait = max(0.0, min(self._deadline, look) - now)

@@ -1,8 +1,9 @@
 """The process that serves one sandbox from inside: tools, commands, files, delta.
 
 Standard library only and Python 3.6+: this file runs inside the sandbox, as
-``python3 -I -S runner.py`` with a socket to the controller as standard input and output.
-It ends, and the whole box with it, when the controller closes the socket or dies.
+``python3 -I -S runner.py`` with the wire to the controller as standard input and output and as
+the init (process 1) of the box: nothing in the box can kill it, and all that is in the box ends
+with it, when the controller closes the wire or dies.
 """
 
 import contextlib
@@ -38,13 +39,14 @@ class ToolTimeout(BaseException):
 class Runner:
     """One sandbox's state."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._socket = descriptor
+    def __init__(self, requests: int, answers: int) -> None:
+        self._requests, self._answers = requests, answers  # descriptors
         self._commands: Any = None
         self._tree: Any = None
         self._toolbox: Any = None
         self._current = 0  # id of the request that is being served
         self._tool_seconds, self._head, self._tail = 60.0, 15_000, 15_000
+        self._timed = False  # whether an alarm is ours, and not a command's signal
 
     def serve(self) -> None:
         """Answer requests until the controller is gone."""
@@ -77,7 +79,7 @@ class Runner:
             environment=header["environment"],
             limits=limits,
             nested=header["nested"],
-            wake=self._socket,
+            wake=self._requests,
             interrupted=self._interrupted,
         )
         if self._commands.nested is None:  # the first box on this machine finds out
@@ -99,14 +101,14 @@ class Runner:
         return {
             "nested": nested,
             "overlay": overlay,
-            "mounts": self._tree.mounted,
+            "inodes": self._tree.bounded(limits["inodes"]),
             "notes": notes,
         }, []
 
     def _tool(self, header: _Header, blobs: "list[bytes]") -> _Message:
         started = time.monotonic()
         workdir = self._tree.workdir
-        signal.signal(signal.SIGALRM, _too_long)
+        self._timed = True
         signal.setitimer(signal.ITIMER_REAL, self._tool_seconds)
         try:
             os.chdir(workdir)
@@ -121,10 +123,12 @@ class Runner:
         except Exception as caught:
             text, error = f"{type(caught).__name__}: {caught}", True
         finally:
+            self._timed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"text": text, "error": bool(error), "seconds": time.monotonic() - started}, []
 
     def _run_bash(self, script: str, timeout: float) -> command.Result:
+        self._timed = False
         left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
         self._send({"id": self._current, "busy": timeout}, [])
         try:
@@ -132,6 +136,7 @@ class Runner:
                 raise ValueError("a command cannot contain NUL bytes")
             return self._command(["/bin/bash", "-lc", script], timeout, b"")
         finally:
+            self._timed = True
             signal.setitimer(signal.ITIMER_REAL, max(left, 1.0))
 
     def _command(self, argv: "list[str]", timeout: float, stdin: bytes) -> command.Result:
@@ -178,7 +183,7 @@ class Runner:
     def _exactly(self, size: int) -> bytes:
         pieces = []
         while size:
-            piece = os.read(self._socket, min(size, 1 << 20))
+            piece = os.read(self._requests, min(size, 1 << 20))
             if not piece:
                 raise Gone()
             pieces.append(piece)
@@ -188,7 +193,12 @@ class Runner:
     def _send(self, header: _Header, blobs: "list[bytes]") -> None:
         view = memoryview(wire.pack(header, blobs))
         while view:
-            view = view[os.write(self._socket, view) :]
+            view = view[os.write(self._answers, view) :]
+
+    def too_long(self, _number: int, _frame: Any) -> None:
+        """Handler of SIGALRM: ends a tool. Commands may send it too, and then it is nothing."""
+        if self._timed:
+            raise ToolTimeout()
 
 
 def _words(error: Exception) -> str:
@@ -198,18 +208,18 @@ def _words(error: Exception) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
-def _too_long(_number: int, _frame: Any) -> None:
-    raise ToolTimeout()
-
-
 def main() -> None:
-    """Keep the socket away from everything else, then serve."""
-    descriptor = os.dup(0)  # dup'ed descriptors are not inherited by commands
+    """Keep the wire away from everything else, then serve."""
+    runner = Runner(os.dup(0), os.dup(1))  # dup'ed descriptors are not inherited by commands
+    # As the init of its namespace it can be sent nothing that it does not handle. Handlers, and
+    # not SIG_IGN, which commands would inherit.
+    signal.signal(signal.SIGALRM, runner.too_long)
+    signal.signal(signal.SIGINT, lambda *_: None)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     with contextlib.suppress(Gone, ConnectionError):
-        Runner(descriptor).serve()
+        runner.serve()
 
 
 if __name__ == "__main__":
