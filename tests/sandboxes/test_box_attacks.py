@@ -7,6 +7,7 @@ import pytest
 
 from tadpole.protocols import ExecReason, Limits
 from tadpole.sandboxes.binaries import box_python
+from tadpole.settings import EngineKind
 
 
 async def bash(box, script, timeout=20.0):
@@ -21,9 +22,11 @@ async def python(box, script, timeout=20.0):
 async def test_host_files_are_not_there(box, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("canary-4711")
-    script = f"cat {secret} /etc/shadow /root/.bashrc; ls /home /root /var /run /mnt /srv /sys"
+    script = f"cat {secret} /etc/shadow /root/.bashrc; ls -A /home /root /var /mnt /srv"
     result = await bash(box, script)
     assert result.stdout == ""
+    if box.kind is not EngineKind.CONTAINER:  # which has a file about itself, and the kernel's
+        assert (await bash(box, "ls -A /run /sys")).stdout == ""
     assert (await bash(box, "grep -rs canary-4711 /repo /tmp /etc /.box | wc -l")).stdout == "0\n"
 
 
@@ -94,11 +97,17 @@ async def test_filling_every_place(start):
     result = await bash(box, script)
     for place in places.split():
         assert f"{place} full" in result.stdout.splitlines(), result.stdout
+
+
+async def test_more_files_than_fit(start):
     box = await start(Limits(inodes=500))
+    if not box.traits.inodes:
+        pytest.skip("this engine cannot bound the number of files; memory bounds it")
     result = await bash(
         box, "mkdir m; cd m; for i in $(seq 1000); do : > f$i || break; done; ls | wc -l"
     )
     assert int(result.stdout.splitlines()[-1]) < 500
+    assert (await bash(box, "rm -r m; echo fine > again; cat again")).stdout == "fine\n"
 
 
 async def test_links_to_host_files_lead_nowhere(box, tmp_path):
@@ -197,7 +206,8 @@ async def test_no_privileges_to_gain(box):
     for line in ("CapPrm:\t" + "0" * 16, "CapEff:\t" + "0" * 16, "NoNewPrivs:\t1", "Seccomp:\t2"):
         assert line in status
     result = await bash(box, "su -c id root; passwd -d root; mount -t tmpfs none /tmp; id -u")
-    assert result.stdout == "1000\n"
+    user = int(result.stdout)
+    assert user == 1000 if box.kind is not EngineKind.CONTAINER else user > 0
     assert (await bash(box, "mknod x b 254 0; mknod y c 1 1; ls x y")).stdout == ""
     assert (await bash(box, "cat /dev/vda /dev/sda /dev/mem /dev/kmsg /proc/kcore")).stdout == ""
     assert (await bash(box, "echo 1 > /proc/sys/kernel/panic; echo c > /proc/sysrq-trigger")).code

@@ -10,7 +10,18 @@ from tadpole.cli.verb import Request, Verb, settings
 @click.command(
     name="demo",
     cls=Verb,
-    sections=["run", "policy", "leaf", "tasks", "calibrate", "warmup", "sampling", "train", "eval"],
+    sections=[
+        "run",
+        "policy",
+        "leaf",
+        "tasks",
+        "calibrate",
+        "warmup",
+        "sampling",
+        "train",
+        "eval",
+        "sandbox",
+    ],
 )
 @settings
 def command(request: Request) -> int:
@@ -26,7 +37,9 @@ def command(request: Request) -> int:
     """
     from tadpole.cli.tables import outcomes
     from tadpole.demo import demo
+    from tadpole.sandboxes import ladder
 
+    ladder.opened(request.config.sandbox)  # a refusal comes before anything is made
     rundir = request.rundir()
     with rundir.lock():
         done = asyncio.run(demo(request.config, rundir, request.progress))

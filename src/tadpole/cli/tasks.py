@@ -18,7 +18,7 @@ def command() -> None:
     """Make, validate, calibrate and show tasks."""
 
 
-@command.command(cls=Verb, sections=["tasks"])
+@command.command(cls=Verb, sections=["tasks", "sandbox"])
 @settings
 def make(request: Request) -> int:
     """Make validated tasks from real repositories.
@@ -74,8 +74,9 @@ def validate(directory: Path, as_json: bool) -> int:
     from tadpole.evals.validity import validate_tasks
     from tadpole.workshop import Workshop
 
+    tasks = _load(directory)
     grader = Workshop.open(cache_dir()).grader
-    found = asyncio.run(validate_tasks(_load(directory), grader, Progress()))
+    found = asyncio.run(validate_tasks(tasks, grader, Progress()))
     request = Request.plain(as_json)
     request.result(
         [{"name": v.task.name, "ok": v.ok, "reason": v.reason} for v in found],

@@ -19,7 +19,9 @@ import io
 import itertools
 import os
 import socket
+import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from tadpole import process
@@ -45,6 +47,13 @@ from tadpole.settings import EngineKind
 
 OWNER = "tadpole.owner"  # label: who may remove the container
 _RUNNER_MEMORY = 64 << 20
+_CURE = "`chmod -R go+rX {}` lets it (or use a rootless engine)"
+# The work tree is a mount, which belongs to the container's root: git would take offence.
+_GIT = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+}
 _HERE = Path(__file__).resolve().parent
 _counter = itertools.count()
 
@@ -80,11 +89,19 @@ class ContainerEngine:
         if not self._image:
             self._image = image(found, self._wanted)
             await reap(found)
+        spec = replace(spec, env={**_GIT, **spec.env})
+        if not found.rootless:
+            _refuse_closed(spec)
         name = f"tadpole-{os.getpid()}-{next(_counter)}"
         words = [*_options(found, spec, name), *_binds(self._binds(spec))]
         container = _spawn(found, name, [*words, self._image, self.python, *RUNNER])
         session = Session(self.kind, container, spec.limits)
-        await session.connect(spec, seccomp.build(), nested=False)
+        try:
+            await session.connect(spec, seccomp.build(), nested=False)
+        except SandboxStartError as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise SandboxStartError(f"{error}; {_CURE.format(spec.tree)}") from error
+            raise
         return session
 
     def _binds(self, spec: SandboxSpec) -> list[Bind]:
@@ -98,6 +115,16 @@ class ContainerEngine:
         own.append(Bind(etc / "nsswitch.conf", "/etc/nsswitch.conf"))
         task = of_task(spec, box_python())
         return [*of_system(), *real, *own, *of_runner(self._toolbox), *task]
+
+
+def _refuse_closed(spec: SandboxSpec) -> None:
+    """Boxes of an engine that runs as root have a user of their own, who is nobody's owner."""
+    for path in (spec.tree, *spec.mounts.values()):
+        mode = path.stat().st_mode
+        if not mode & stat.S_IROTH or (stat.S_ISDIR(mode) and not mode & stat.S_IXOTH):
+            raise SandboxStartError(
+                f"a container of another user cannot read {path}; {_CURE.format(path)}"
+            )
 
 
 def _options(engine: Docker, spec: SandboxSpec, name: str) -> list[str]:

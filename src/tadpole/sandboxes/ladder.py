@@ -15,6 +15,7 @@ from tadpole.sandboxes.container import ContainerEngine
 from tadpole.sandboxes.probe import Engine, check
 from tadpole.settings import EngineKind, SandboxConfig
 
+LADDER = (EngineKind.SESSION, EngineKind.FLAT, EngineKind.CONTAINER)
 # AUTO is bubblewrap whose first box finds out whether it can be a session.
 _RUNGS = (EngineKind.AUTO, EngineKind.FLAT, EngineKind.CONTAINER)
 

@@ -110,10 +110,8 @@ class ProbeReport:
     @property
     def bounds(self) -> dict[str, Bound]:
         """What keeps each limit here."""
-        details = {canary.name: canary.detail for canary in self.canaries}
-        grouped = details.get("memory group", "none") != "none"
         return {
-            "memory": Bound.HARD if grouped else Bound.WATCHED,
+            "memory": Bound.WATCHED,  # a control group, where there is one, is a wider second bound
             "processes": Bound.HARD,
             "cpu": Bound.WATCHED,
             "disk": Bound.HARD,
@@ -164,7 +162,8 @@ async def probe(engine: Engine) -> ProbeReport:
 async def check(engine: Engine) -> EngineKind:
     """The quick half of the probe, for the start of a run; some tenths of a second.
 
-    Returns the kind that the engine's boxes are. Raises SandboxUnavailable where a break-out got through or no box starts.
+    Returns the kind that the engine's boxes are. Raises SandboxUnavailable where a break-out got
+    through, and what the engine raises where no box starts.
     """
     async with _planted(engine) as (sandbox, _, attempt):
         canaries = [*await attempt(), _host_user(sandbox)]
