@@ -53,6 +53,17 @@ def tree(tmp_path: Path) -> Path:
     return here
 
 
+# Where a flat box takes the same way through the code as a session.
+_ALIKE = ("test_box_delta.py", "test_box_life.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in _ALIKE and "[flat" in item.name:
+            item.add_marker(pytest.mark.slow)
+
+
 BACKENDS = [
     EngineKind.SESSION,
     EngineKind.FLAT,

@@ -37,9 +37,41 @@ async def test_other_processes_are_not_there(box):
         assert f"\n{name}=" not in result.stdout
 
 
-@pytest.mark.parametrize("script", ["kill -9 -1", "kill -9 1", "kill -9 $PPID; sleep 1"])
-async def test_killing_everything_ends_only_the_call(box, script):
-    await bash(box, script, timeout=5)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kill -9 -1",
+        "kill -9 1",
+        "kill -9 $PPID; sleep 0.2",
+        "for s in $(seq 1 64); do kill -$s 1; done; echo survived",
+    ],
+)
+async def test_killing_everything_ends_only_the_call(box, script, census):
+    await bash(box, f"sleep {census.mark} & {script}", timeout=5)
+    assert census.count() == 0
+    assert (await bash(box, "echo alive")).stdout == "alive\n"
+    assert (await box.tool("Bash", {"command": script, "timeout": 5})).text.strip()
+    assert (await bash(box, "echo alive")).stdout == "alive\n"
+
+
+async def test_the_runner_cannot_be_starved(box):
+    """In a box without nesting the runner is process 1 and of the same user."""
+    script = """
+import os, resource
+def attempt(call, *arguments):
+    try: call(*arguments); print("WENT THROUGH")
+    except PermissionError: print("refused")
+attempt(resource.prlimit, 1, resource.RLIMIT_NOFILE, (0, 0))
+attempt(resource.prlimit, 1, resource.RLIMIT_CPU, (0, 0))
+attempt(os.setpriority, os.PRIO_PROCESS, 1, 19)
+attempt(os.setpriority, os.PRIO_USER, 0, 19)
+attempt(os.sched_setaffinity, 1, {0})
+attempt(os.sched_setscheduler, 1, os.SCHED_IDLE, os.sched_param(0))
+attempt(os.open, "/proc/1/mem", os.O_RDWR) if os.getpid() != 2 else print("refused")
+os.nice(1); resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print("its own it may")
+"""
+    lines = (await python(box, script)).stdout.splitlines()
+    assert lines[:6] == ["refused"] * 6 and lines[-1] == "its own it may"
     assert (await bash(box, "echo alive")).stdout == "alive\n"
 
 
@@ -84,6 +116,16 @@ async def test_shared_pages_are_counted_once(start):
     )
     result = await python(box, script)
     assert (result.reason, result.stdout) == (ExecReason.EXITED, "done\n")
+
+
+async def test_processor_time_of_a_command_and_its_children(start, census):
+    box = await start(Limits(cpu_seconds=1))
+    spin = f"for i in 1 2 3; do (while :; do :; done) & done; sleep {census.mark}"
+    result = await bash(box, spin, timeout=60)
+    assert (result.reason, result.code) == (ExecReason.CPU, 137)
+    assert result.seconds < 30 and census.count() == 0
+    after = await bash(box, "echo alive")
+    assert (after.reason, after.stdout) == (ExecReason.EXITED, "alive\n")
 
 
 async def test_filling_every_place(start):
@@ -222,11 +264,22 @@ async def test_output_flood_is_killed(box):
     result = await bash(box, "yes", timeout=30)
     assert result.reason is ExecReason.OUTPUT
     assert len(result.stdout) < 31_000
+    binary = await bash(box, "echo begin; head -c 3000000 /dev/urandom; echo; echo end")
+    assert binary.reason is ExecReason.EXITED and "bytes cut" in binary.stdout
+    assert binary.stdout.startswith("begin\n") and binary.stdout.endswith("\nend\n")
 
 
 async def test_no_descriptors_and_no_terminal(box):
     result = await bash(box, "ls /proc/$$/fd; tty; echo x > /dev/tty")
     assert result.stdout == "0\n1\n2\nnot a tty\n"
+
+
+async def test_nul_bytes_in_names(box):
+    for call in (box.read("a\0b"), box.exec(["cat", "a\0b"], timeout=20)):
+        with pytest.raises(ValueError):
+            await call
+    assert (await box.tool("Read", {"file_path": "a\0b"})).error
+    assert (await bash(box, "echo alive")).stdout == "alive\n"
 
 
 async def test_giant_sparse_file(start):
@@ -235,6 +288,7 @@ async def test_giant_sparse_file(start):
 
 
 async def test_removing_or_swapping_the_work_tree(box, tree):
+    assert (await bash(box, "mkdir gone; cd gone; rm -r ../gone; pwd; echo x > y")).code != 0
     await bash(box, "rm -rf /repo /tmp")
     assert (await bash(box, "pwd; echo new > a; cat a")).stdout == "/repo\nnew\n"
     assert (tree / "pkg" / "core.py").exists()
