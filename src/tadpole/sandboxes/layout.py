@@ -4,7 +4,8 @@ An allow-list: /usr and a handful of files of /etc, read-only; the mounts asked 
 the work tree; private /tmp, /proc, /dev. Nothing else of the host is there to be hidden.
 """
 
-import json
+import base64
+import marshal
 import os
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from tadpole.errors import SandboxStartError
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.binaries import Bubblewrap, box_python
+from tadpole.sandboxes.bytecode import compiled
 
 USER = 1000  # inside the box
 SHARED_MEMORY = 64 << 20  # bytes of /dev/shm per command
@@ -27,7 +29,7 @@ _ETC_OF_HOST = (
     "services",
 )
 _ETC_OF_BOX = ("passwd", "group", "hosts", "nsswitch.conf")
-RUNNER = ("-I", "-S", "/.box/inside/runner.py")  # arguments of the interpreter
+RUNNER = ("-I", "-S", "/.box/inside/main.py")  # arguments of the interpreter
 _BWRAP_IN_BOX = "/.box/bwrap"
 
 
@@ -53,12 +55,26 @@ def of_system() -> list[Bind]:
 
 
 def of_runner(toolbox: Path) -> list[Bind]:
-    """What the box's own process is made of."""
+    """What the box's own process is made of, with its bytecode."""
+    inside, bounded = _PACKAGE / "inside", _PACKAGE.parent / "bounded.py"
+    toolbox = toolbox.resolve()
+    made = compiled(box_python(), (bounded, toolbox, *sorted(inside.glob("*.py"))))
+    alone = {bounded: "/.box/bounded.py", toolbox: "/.box/toolbox.py"}
     return [
-        Bind(_PACKAGE / "inside", "/.box/inside"),
-        Bind(_PACKAGE.parent / "bounded.py", "/.box/bounded.py"),
-        Bind(toolbox.resolve(), "/.box/toolbox.py"),
+        Bind(inside, "/.box/inside"),
+        *(Bind(source, target) for source, target in alone.items()),
+        *(
+            # Under the module's name, whatever the file was called.
+            Bind(made[source], f"/.box/__pycache__/{Path(target).stem}{_tag(made[source])}")
+            for source, target in alone.items()
+            if source in made
+        ),
     ]
+
+
+def _tag(bytecode: Path) -> str:
+    """``.cpython-311.pyc``"""
+    return "".join(bytecode.suffixes[-2:])
 
 
 def of_task(spec: SandboxSpec, python: Path | None) -> list[Bind]:
@@ -133,7 +149,9 @@ class Layout:
         sources = [f"{stage}/{bind.name}" for bind in self.binds]
         argv = [program, *self._arguments(sources, status_fd)]
         plan = {"user": user, "stage": stage, "binds": binds, "argv": argv}
-        return [sys.executable, "-I", "-S", str(_PACKAGE / "launch.py"), json.dumps(plan)]
+        # json would take a third of its start
+        text = base64.b64encode(marshal.dumps(plan)).decode()
+        return [sys.executable, "-I", "-S", str(_PACKAGE / "launch.py"), text]
 
     def _arguments(self, sources: list[str], status_fd: int) -> list[str]:
         limits = self._spec.limits

@@ -12,11 +12,11 @@ the runner is the init of that namespace, which nothing in it can signal.
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -70,13 +70,18 @@ class Commands:
     ) -> "Result":
         """A dict: code, reason, stdout, stderr, stdout_cut, stderr_cut, seconds."""
         path = self.environment.get("PATH", os.defpath)
-        program = os.path.join(self.workdir, argv[0]) if "/" in argv[0] else argv[0]
-        if "\0" not in program and shutil.which(program, path=path) is None:
+        places = [self.workdir] if "/" in argv[0] else path.split(os.pathsep)
+        if "\0" not in argv[0] and not any(map(_runs, places, itertools.repeat(argv[0]))):
             text = f"{argv[0]}: command not found\n".encode("utf-8", "surrogateescape")
             stderr = BoundedOutput(head, tail)
             stderr.feed(text)
             return _result(127, "exited", BoundedOutput(0, 0), stderr, 0.0)
         return _Run(self, argv, timeout=timeout, stdin=stdin, head=head, tail=tail).finish()
+
+
+def _runs(place: str, name: str) -> bool:
+    path = os.path.join(place, name)
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def _result(

@@ -1,29 +1,25 @@
 """The process that serves one sandbox from inside: tools, commands, files, delta.
 
 Standard library only and Python 3.6+: this file runs inside the sandbox, as
-``python3 -I -S runner.py`` with the wire to the controller as standard input and output and as
+``python3 -I -S main.py`` with the wire to the controller as standard input and output and as
 the init (process 1) of the box: nothing in the box can kill it, and all that is in the box ends
 with it, when the controller closes the wire or dies.
 """
 
 import contextlib
-import importlib.util
+import importlib
 import os
 import resource
 import signal
-import sys
 import time
 from typing import Any, Dict, List, Tuple  # noqa: UP035 - Python 3.6
 
-sys.path[:0] = ["/.box/inside", "/.box"]
+import command
+import confine
+import files
+import mounts
+import wire
 
-import command  # noqa: E402
-import confine  # noqa: E402
-import files  # noqa: E402
-import mounts  # noqa: E402
-import wire  # noqa: E402
-
-_TOOLBOX = "/.box/toolbox.py"
 _Header = Dict[str, Any]  # noqa: UP006
 _Message = Tuple[_Header, List[bytes]]  # noqa: UP006
 
@@ -93,10 +89,7 @@ class Runner:
         os.environ.update(header["environment"])
         os.chdir(header["workdir"])
         os.umask(0o022)
-        spec = importlib.util.spec_from_file_location("toolbox", _TOOLBOX)
-        assert spec is not None and spec.loader is not None
-        self._toolbox = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self._toolbox)
+        self._toolbox = importlib.import_module("toolbox")
         nested, overlay = self._commands.nested, self._tree.upper is not None
         return {
             "nested": nested,
@@ -220,7 +213,3 @@ def main() -> None:
     os.dup2(nothing, 1)
     with contextlib.suppress(Gone, ConnectionError):
         runner.serve()
-
-
-if __name__ == "__main__":
-    main()
