@@ -287,6 +287,16 @@ async def test_giant_sparse_file(start):
     assert (await bash(box, "truncate -s 1T giant")).code != 0
 
 
+async def test_closing_the_own_directories(box):
+    for _ in range(2):
+        await bash(box, "echo new > new; chmod 000 /repo /tmp new")
+        assert (await bash(box, "pwd; ls -d new")).stdout == "/repo\nnew\n"
+        await bash(box, "chmod 000 /repo /tmp")
+        assert (await box.tool("Read", {"file_path": "run.sh"})).text == "#!/bin/sh\necho run\n"
+        await bash(box, "chmod 000 /repo")
+        assert [change.path for change in await box.delta()] == ["new"]
+
+
 async def test_removing_or_swapping_the_work_tree(box, tree):
     assert (await bash(box, "mkdir gone; cd gone; rm -r ../gone; pwd; echo x > y")).code != 0
     await bash(box, "rm -rf /repo /tmp")

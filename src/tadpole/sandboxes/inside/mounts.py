@@ -7,6 +7,7 @@ where the kernel refuses (old kernel, foreign owner, no capabilities in the name
 is copied. Nothing is ever written to the host's disks.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -26,6 +27,13 @@ class Tree:
 
     def __init__(self, workdir: str, lower: int, upper: "int | None") -> None:
         self.workdir, self.lower, self.upper = workdir, lower, upper
+
+    def reopen(self) -> None:
+        """Undo a mode with which the agent has locked itself out of its own directories."""
+        for place in (self.workdir, "/tmp"):
+            if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+                with contextlib.suppress(OSError):
+                    os.chmod(place, 0o755)
 
     def bounded(self, inodes: int) -> bool:
         """Whether no more than about ``inodes`` files fit, whoever mounted it."""

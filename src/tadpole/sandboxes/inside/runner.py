@@ -51,6 +51,8 @@ class Runner:
             if header["op"] == "cancel":  # came after its request had ended
                 continue
             self._current = header["id"]
+            if self._tree is not None:
+                self._tree.reopen()
             try:
                 answer, out = getattr(self, "_" + header["op"])(header, blobs)
             except (OSError, ValueError, command.Failure) as error:
