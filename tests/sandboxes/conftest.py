@@ -54,7 +54,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 # Where a flat box takes the same way through the code as a session.
-_ALIKE = ("test_box_basics.py", "test_box_delta.py", "test_box_life.py")
+_ALIKE = tuple(f"test_box_{name}.py" for name in ("basics", "delta", "life", "tools"))
 
 
 @pytest.hookimpl(tryfirst=True)

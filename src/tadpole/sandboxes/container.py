@@ -247,10 +247,13 @@ async def reap(engine: Docker) -> int:
 
     There are none but after a crash of the engine: a container ends with its owner.
     """
-    shape = f'{{{{.Names}}}} {{{{.Label "{OWNER}"}}}}'
-    words = [engine.program, "ps", "--all", "--filter", f"label={OWNER}", "--format", shape]
-    done = await process.arun(words, timeout=30)
-    rows = (line.split() for line in done.stdout.decode(errors="replace").splitlines())
+    listing = [engine.program, "ps", "--all", "--quiet", "--filter", f"label={OWNER}"]
+    found = (await process.arun(listing, timeout=30)).stdout.decode().split()
+    if not found:
+        return 0
+    shape = f'{{{{.Id}}}} {{{{index .Config.Labels "{OWNER}"}}}}'
+    told = await process.arun([engine.program, "inspect", "--format", shape, *found], timeout=30)
+    rows = (line.split() for line in told.stdout.decode(errors="replace").splitlines())
     dead = [row[0] for row in rows if len(row) == 2 and not _alive(row[1])]
     if dead:
         await process.arun([engine.program, "rm", "--force", "--volumes", *dead], timeout=60)
