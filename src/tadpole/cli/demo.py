@@ -35,11 +35,13 @@ def command(request: Request) -> int:
     tadpole demo --preset quick       a shorter one, which learns little
     tadpole demo --model DIR --config my.toml
     """
-    from tadpole.cli.tables import outcomes
-    from tadpole.demo import demo
     from tadpole.sandboxes import ladder
 
-    ladder.opened(request.config.sandbox)  # a refusal comes before anything is made
+    ladder.opened(request.config.sandbox)  # a refusal comes before anything is made or loaded
+
+    from tadpole.cli.tables import outcomes
+    from tadpole.demo import demo
+
     rundir = request.rundir()
     with rundir.lock():
         done = asyncio.run(demo(request.config, rundir, request.progress))

@@ -26,9 +26,9 @@ def make(request: Request) -> int:
     \b
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
-    from tadpole.stages import make as make_stage
-
     with request.job(begins=True) as job:
+        from tadpole.stages import make as make_stage  # seconds: after a refusal, not before it
+
         tasks = asyncio.run(make_stage(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:

@@ -90,10 +90,11 @@ class ContainerEngine:
             self._image = image(found, self._wanted)
             await reap(found)
         spec = replace(spec, env={**_GIT, **spec.env})
+        binds = self._binds(spec)
         if not found.rootless:
             _refuse_closed(spec)
         name = f"tadpole-{os.getpid()}-{next(_counter)}"
-        words = [*_options(found, spec, name), *_binds(self._binds(spec))]
+        words = [*_options(found, spec, name), *_binds(binds)]
         container = _spawn(found, name, [*words, self._image, self.python, *RUNNER])
         session = Session(self.kind, container, spec.limits)
         try:
