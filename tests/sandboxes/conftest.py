@@ -75,11 +75,12 @@ BACKENDS = [
 def kind(request: pytest.FixtureRequest) -> EngineKind:
     """Every kind of box: whatever takes a box of this file is a part of the contract of all."""
     if request.param is EngineKind.CONTAINER:
-        need_docker()
+        request.getfixturevalue("needs_docker")
     return request.param
 
 
-def need_docker() -> None:
+@pytest.fixture
+def needs_docker() -> None:
     """Skip where no container engine answers."""
     try:
         docker()

@@ -8,7 +8,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import need_docker
 
 from tadpole.errors import SandboxStartError, SandboxUnavailable
 from tadpole.protocols import Limits, SandboxSpec
@@ -98,8 +97,8 @@ def test_an_engine_without_its_service_is_told_from_one_that_works(tmp_path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_docker")
 async def test_containers_of_dead_owners_are_removed_and_others_are_not(tmp_path):
-    need_docker()
     found = docker()
     name = image(found, "")
     for owner, label in (("dead", "999999999.1"), ("alive", container._owner())):
@@ -115,9 +114,9 @@ async def test_containers_of_dead_owners_are_removed_and_others_are_not(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_docker")
 async def test_an_image_of_the_users_own(tree, toolbox, tmp_path):
     """A small one, whose programs come by a mount; its profile would lose the box's PATH."""
-    need_docker()
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, link in (("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")):
@@ -142,15 +141,15 @@ async def test_an_image_of_the_users_own(tree, toolbox, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_docker")
 async def test_an_image_that_is_not_to_be_had(tree):
-    need_docker()
     with pytest.raises(SandboxUnavailable, match=r"sandbox.image localhost/none:1 .* fetched"):
         await ContainerEngine("localhost/none:1").start(SandboxSpec(tree))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_docker")
 async def test_a_client_that_is_killed_leaves_no_container(tree, toolbox, census):
-    need_docker()
     box = await ContainerEngine(toolbox=toolbox).start(SandboxSpec(tree))
     running = asyncio.create_task(box.exec(["sleep", census.mark], timeout=60))
     while census.count() == 0:
@@ -167,8 +166,8 @@ async def test_a_client_that_is_killed_leaves_no_container(tree, toolbox, census
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("needs_docker")
 async def test_a_tree_that_is_closed_is_told_with_its_cure(tree):
-    need_docker()
     if docker().rootless:
         pytest.skip("its user is the owner of the tree")
     tree.chmod(0o700)

@@ -187,8 +187,6 @@ class _Run:
         code = status if status >= 0 else 128 - status
         if self._reason:
             code = code or 128 + signal.SIGKILL
-        if code == 128 + signal.SIGXCPU:
-            self._reason = self._reason or "cpu"
         reason = self._reason or ("signal" if 128 < code <= 128 + 64 else "exited")
         return _result(code, reason, self._out, self._err, seconds)
 
