@@ -54,6 +54,8 @@ def main(engine: str, rounds: int, boxes: int) -> None:
         top = Path(directory)
         top.chmod(0o755)
         tree = _tree(top / "tree")
+        tempfile.tempdir = str(top / "tmp")  # ours alone, so that what is left in it is ours
+        (top / "tmp").mkdir(mode=0o755)
         chosen = ladder.make(EngineKind(engine))
         click.echo(
             f"{chosen.kind.value}: {chosen.made_of}; {os.cpu_count()} cores, load ", nl=False
@@ -181,7 +183,8 @@ async def _many(engine: Engine, tree: Path, boxes: int) -> None:
     begun = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(boxes)))
     rate = boxes / (time.perf_counter() - begun)
-    size = (free - _available()) / max(1, len(running)) / (1 << 20)
+    taken = (free - _available()) / max(1, len(running)) / (1 << 20)
+    pages = sum(map(_pages, _descendants())) / max(1, len(running)) / (1 << 20)
     begun = time.perf_counter()
     await asyncio.gather(*(box.close() for box in running))
     closed = time.perf_counter() - begun
@@ -192,7 +195,10 @@ async def _many(engine: Engine, tree: Path, boxes: int) -> None:
     _line(
         f"{name}: starts", f"{rate:.1f}/s", f">= {STARTS_PER_SECOND:g}/s", rate >= STARTS_PER_SECOND
     )
-    _line(f"{name}: memory each", f"{size:.1f} MiB", f"<= {BOX_MIB:g} MiB", size <= BOX_MIB)
+    # The second counts what the kernel holds for them too, and what else the machine does.
+    bar = f"<= {BOX_MIB:g} MiB"
+    _line(f"{name}: pages each", f"{pages:.1f} MiB", bar, pages <= BOX_MIB)
+    _line(f"{name}: free memory less, each", f"{taken:.1f} MiB", bar, taken <= BOX_MIB)
     _line(f"{name}: close of all", f"{closed:.2f} s", "", None)
 
 
@@ -214,13 +220,20 @@ def _available() -> int:
 
 
 def _leftovers() -> tuple[int, int, int]:
-    """Our descendants, this namespace's mounts, and temporary files of boxes."""
-    children = [
-        pid for pid in filter(str.isdigit, os.listdir("/proc")) if _parent(pid) == os.getpid()
-    ]
+    """Our descendants, this namespace's mounts, and temporary files."""
     mounts = len(Path("/proc/self/mounts").read_text().splitlines())
-    files = len(list(Path(tempfile.gettempdir()).glob("tadpole-*")))
-    return len(children), mounts, files
+    files = sum(len(found) for _, _, found in os.walk(tempfile.gettempdir()))
+    return len(_descendants()), mounts, files
+
+
+def _descendants() -> list[int]:
+    """Process ids of all that this one has started, and of what they have."""
+    parents = {int(pid): _parent(pid) for pid in filter(str.isdigit, os.listdir("/proc"))}
+    found, new = set[int](), {os.getpid()}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new} - found
+        found |= new
+    return sorted(found - {os.getpid()})
 
 
 def _parent(pid: str) -> int:
@@ -228,6 +241,17 @@ def _parent(pid: str) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def _pages(pid: int) -> int:
+    """Bytes of a process, shared pages by their share; 0 where this user may not know."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
 
 
 async def _times(work: Callable[[int], Awaitable[object]], rounds: int) -> list[float]:
