@@ -83,6 +83,12 @@ async def test_fork_bomb(start, census):
     assert (await bash(box, "echo alive")).stdout == "alive\n"
 
 
+async def test_orphans_that_have_ended_count_for_nothing(start):
+    box = await start(Limits(processes=64))
+    result = await bash(box, "for i in $(seq 300); do (true &) ; sleep 0.001; done; echo done")
+    assert (result.reason, result.stdout, result.stderr) == (ExecReason.EXITED, "done\n", "")
+
+
 async def test_process_limit_counts_one_box_only(start):
     count = (
         "import os, signal\nn = 0\ntry:\n while n < 500:\n  if os.fork() == 0: signal.pause()\n"

@@ -114,6 +114,8 @@ class _Run:
         self._status = b""  # bubblewrap's report, JSON lines
         self._init = 0  # process id of the init of the command's namespace; 0: not known
         self._reason = ""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._reaped_before = before.ru_utime + before.ru_stime
         self._started = time.monotonic()
         self._deadline = self._started + timeout
         self._spawn(argv)
@@ -207,8 +209,10 @@ class _Run:
         look = self._started + _TICK / 2
         while not self._reason:
             now = time.monotonic()
-            if not commands.nested and process.poll() is not None:
-                return
+            if not commands.nested:
+                self._reap_orphans()
+                if process.poll() is not None:
+                    return
             if now >= self._deadline:
                 self._reason = "timeout"
                 return
@@ -216,7 +220,7 @@ class _Run:
                 if census.memory_used(commands.limits["memory"]) > commands.limits["memory"]:
                     self._reason = "memory"
                     return
-                if census.processor_time() > commands.limits["cpu_seconds"]:
+                if self._processor_time() > commands.limits["cpu_seconds"]:
                     self._reason = "cpu"
                     return
                 look = now + _TICK
@@ -236,6 +240,20 @@ class _Run:
                         self._reason = "output"
                 else:
                     self._feed(poll)
+
+    def _reap_orphans(self) -> None:
+        """Without a namespace of the command's own its orphans are ours, and count as processes."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid == self._process.pid:
+                    return
+                os.waitpid(ended.si_pid, 0)
+
+    def _processor_time(self) -> float:
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = reaped.ru_utime + reaped.ru_stime - self._reaped_before
+        return float(census.processor_time()) + ended
 
     def _note_status(self) -> bool:
         """Read on in bubblewrap's report; False where it has ended."""
