@@ -42,6 +42,7 @@ learn: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(bin)/python bench/bench.py
+	$(bin)/python bench/sandbox.py
 
 # The pins of a fresh environment, as constraints for the next one.
 constraints: $(VENV)/.installed-dev

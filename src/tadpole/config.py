@@ -25,6 +25,7 @@ from tadpole.settings import (
     PolicyConfig,
     RunConfig,
     SamplingConfig,
+    SandboxConfig,
     Section,
     TasksConfig,
     TrainConfig,
@@ -81,6 +82,8 @@ class Config(Section):
     """One climb."""
     eval: EvalConfig = Field(default_factory=EvalConfig)
     """How the policy is evaluated."""
+    sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
+    """What isolates episodes and gradings."""
 
     def toml(self) -> str:
         """The resolved configuration as TOML; loading it gives an equal value."""

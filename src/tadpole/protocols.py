@@ -37,6 +37,7 @@ class Limits:
     call_seconds: float = 120.0
     memory: int = 2 << 30
     processes: int = 256
+    cpu_seconds: int = 3600  # of one command, all its processes together
     disk: int = 1 << 30
     inodes: int = 200_000
     output_head: int = 15_000  # characters kept of each end of a long output
@@ -60,6 +61,7 @@ class ExecReason(StrEnum):
     EXITED = "exited"
     TIMEOUT = "timeout"
     MEMORY = "memory"
+    CPU = "cpu"
     OUTPUT = "output"
     SIGNAL = "signal"
 

@@ -43,6 +43,15 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class EngineKind(StrEnum):
+    """How boxes are made; AUTO takes the first of the others that holds on this machine."""
+
+    AUTO = "auto"
+    SESSION = "session"  # bubblewrap, a process namespace for every command
+    FLAT = "flat"  # bubblewrap where namespaces do not nest: one for all commands of a box
+    CONTAINER = "container"  # podman or docker
+
+
 class ProfileName(StrEnum):
     """How much a policy is told."""
 
@@ -243,6 +252,16 @@ class TrainConfig(Section):
                 f"{self.truncated_reward:g}: a success would score less than a cut one"
             )
         return self
+
+
+class SandboxConfig(Section):
+    """What isolates episodes and gradings. There is no setting that switches it off."""
+
+    engine: EngineKind = EngineKind.AUTO
+    """auto (the first that holds here), session, flat (both bubblewrap) or container. Ours."""
+    image: str = ""
+    """Image of the container engine, with a Python 3.6 or newer; empty for an empty one that is
+    shown this system's /usr. Ours."""
 
 
 class RunConfig(Section):

@@ -120,6 +120,43 @@ def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, co
     assert not (run.path / "report.html").exists()
 
 
+LIMITED = Path(__file__).parent.parent / "sandboxes" / "limited.py"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["tasks", "make", "--run", "mine", "--sandbox.engine", "flat"],
+        ["demo", "--run", "mine", "--sandbox.engine", "session"],
+    ],
+)
+def test_where_nothing_isolates_a_verb_refuses_before_any_work(tmp_path: Path, args: list[str]):
+    done = tadpole(*args, cwd=tmp_path, before=[sys.executable, str(LIMITED), "0"])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "user.max_user_namespaces is 0" in one_line(done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_there_is_not_is_wrong_usage(tmp_path: Path):
+    done = tadpole("tasks", "make", "--sandbox.engine", "none", cwd=tmp_path)
+    assert done.returncode == 2
+    line = one_line(done.stderr)
+    assert "sandbox.engine (from the command line)" in line and "'container'" in line
+
+
+def test_doctor_tells_of_every_engine_what_it_holds():
+    done = tadpole("doctor", "--json")
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert found["sandbox"]["more"]["engines"][:2] == ["session", "flat"], done.stderr
+    for kind in ("session", "flat"):
+        more = found[kind]["more"]
+        assert found[kind]["ok"] and {c["code"] for c in more["canaries"]} >= {"P1", "P9"}
+        assert more["bounds"]["processes"] == "hard" and more["bounds"]["memory"] == "watched"
+    assert "break-outs tried" in found["container"]["detail"] or (
+        found["container"]["detail"].startswith("not here: ")
+    )
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(finished: RunDir, tmp_path: Path):
     small = tmp_path / "small"
     small.mkdir()

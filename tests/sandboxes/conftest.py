@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tadpole.errors import SandboxUnavailable
 from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
-from tadpole.sandboxes.probe import command_lines
-from tadpole.sandboxes.session import BubblewrapSandbox
+from tadpole.sandboxes.container import ContainerEngine
+from tadpole.sandboxes.docker import docker
+from tadpole.sandboxes.probe import Engine, command_lines
+from tadpole.sandboxes.session import Session
+from tadpole.settings import EngineKind
 
-Start = Callable[..., Awaitable[BubblewrapSandbox]]
+Start = Callable[..., Awaitable[Session]]
 
 TOOLBOX = """
 import time
@@ -49,17 +53,59 @@ def tree(tmp_path: Path) -> Path:
     return here
 
 
+# Where a flat box takes the same way through the code as a session.
+_ALIKE = tuple(f"test_box_{name}.py" for name in ("basics", "delta", "life", "tools"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in _ALIKE and "[flat" in item.name:
+            item.add_marker(pytest.mark.slow)
+
+
+BACKENDS = [
+    EngineKind.SESSION,
+    EngineKind.FLAT,
+    pytest.param(EngineKind.CONTAINER, marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda kind: kind.value)
+def kind(request: pytest.FixtureRequest) -> EngineKind:
+    """Every kind of box: whatever takes a box of this file is a part of the contract of all."""
+    if request.param is EngineKind.CONTAINER:
+        request.getfixturevalue("needs_docker")
+    return request.param
+
+
 @pytest.fixture
-def engine(tmp_path: Path) -> BubblewrapEngine:
+def needs_docker() -> None:
+    """Skip where no container engine answers."""
+    try:
+        docker()
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def toolbox(tmp_path: Path) -> Path:
     (tmp_path / "toolbox.py").write_text(TOOLBOX)
-    return BubblewrapEngine(tmp_path / "toolbox.py")
+    return tmp_path / "toolbox.py"
 
 
 @pytest.fixture
-async def start(engine: BubblewrapEngine, tree: Path) -> AsyncIterator[Start]:
-    running: list[BubblewrapSandbox] = []
+def engine(kind: EngineKind, toolbox: Path) -> Engine:
+    if kind is EngineKind.CONTAINER:
+        return ContainerEngine(toolbox=toolbox)
+    return BubblewrapEngine(toolbox, kind)
 
-    async def go(limits: Limits | None = None, **options: object) -> BubblewrapSandbox:
+
+@pytest.fixture
+async def start(engine: Engine, tree: Path) -> AsyncIterator[Start]:
+    running: list[Session] = []
+
+    async def go(limits: Limits | None = None, **options: object) -> Session:
         spec = SandboxSpec(tree=tree, limits=limits or Limits(), **options)  # type: ignore
         running.append(await engine.start(spec))
         return running[-1]
@@ -70,7 +116,7 @@ async def start(engine: BubblewrapEngine, tree: Path) -> AsyncIterator[Start]:
 
 
 @pytest.fixture
-async def box(start: Start) -> BubblewrapSandbox:
+async def box(start: Start) -> Session:
     return await start()
 
 

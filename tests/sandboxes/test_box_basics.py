@@ -4,6 +4,8 @@ import pytest
 
 from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import ExecReason, Limits, SandboxSpec
+from tadpole.sandboxes.docker import docker
+from tadpole.settings import EngineKind
 from tadpole.task import FileChange
 
 
@@ -81,19 +83,44 @@ async def test_environment_is_the_boxes_own(start, monkeypatch):
 
 
 async def test_mounts_are_there_and_read_only(start, tmp_path):
+    tool = tmp_path / "venv" / "bin" / "tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho tool\n")
+    tool.chmod(0o755)
+    box = await start(mounts={"/opt/venv": tmp_path / "venv"})
+    assert (await bash(box, "/opt/venv/bin/tool")).stdout == "tool\n"
+    assert (await bash(box, "echo x > /opt/venv/bin/tool")).code != 0
+    assert tool.read_text() == "#!/bin/sh\necho tool\n"
+
+
+async def test_mounts_that_are_closed_to_others(start, tmp_path, engine):
     private = tmp_path / "private"  # as a cache below a closed home directory
     (private / "venv" / "bin").mkdir(parents=True)
     (private / "venv" / "bin" / "tool").write_text("#!/bin/sh\necho tool\n")
     (private / "venv" / "bin" / "tool").chmod(0o700)
     private.chmod(0o700)
+    if closed_to(engine):
+        (private / "venv").chmod(0o700)
+        with pytest.raises(SandboxStartError, match=r"chmod -R go\+rX .*/venv"):
+            await start(mounts={"/opt/venv": private / "venv"})
+        return
     box = await start(mounts={"/opt/venv": private / "venv"})
     assert (await bash(box, "/opt/venv/bin/tool")).stdout == "tool\n"
     assert (await bash(box, "echo x > /opt/venv/bin/tool")).code != 0
 
 
-async def test_a_tree_closed_to_others_is_writable_in_its_box(start, tree):
-    tree.chmod(0o700)
+def closed_to(engine) -> bool:
+    """Whether its boxes cannot be made the owner of what is mounted: then they say so."""
+    return engine.kind is EngineKind.CONTAINER and not docker().rootless
+
+
+async def test_a_tree_closed_to_others_is_writable_in_its_box(start, tree, engine):
     (tree / "pkg/core.py").chmod(0o600)
+    if closed_to(engine):
+        with pytest.raises(SandboxStartError, match=r"core.py; `chmod -R go\+rX"):
+            await start()
+        return
+    tree.chmod(0o700)
     box = await start()
     result = await bash(box, "echo '# more' >> pkg/core.py && cat pkg/core.py")
     assert result.stdout == "value = 1\n# more\n"

@@ -1,5 +1,9 @@
+import asyncio
 import os
+import sys
 from types import SimpleNamespace
+
+import pytest
 
 from tadpole.sandboxes.inside import files
 from tadpole.task import FileChange
@@ -128,3 +132,58 @@ def test_a_copied_tree_tells_the_same(tree, tmp_path):
         ]
     finally:
         os.close(lower)
+
+
+async def test_names_by_case_form_line_break_and_length(box):
+    await bash(
+        box,
+        "mv run.sh RUN.sh; printf c > $'caf\\xc3\\xa9'; printf d > $'cafe\\xcc\\x81';"
+        f"printf l > $'line\\nbreak'; printf h > {'h' * 255}; printf b > 'back\\slash'",
+    )
+    found = by_path(await box.delta())
+    assert found["run.sh"].content is None and found["RUN.sh"].executable
+    assert found["caf\u00e9"].content == b"c" and found["cafe\u0301"].content == b"d"
+    assert found["line\nbreak"].content == b"l" and found["h" * 255].content == b"h"
+    assert found["back\\slash"].content == b"b"
+
+
+_watching = False
+_touched: list[str] = []
+
+
+def _watch(event, arguments):
+    """What this process opens, lists, follows or starts; a hook cannot be taken out again."""
+    if _watching and (event in ("open", "subprocess.Popen") or event.startswith("os.")):
+        _touched.append(f"{event} {arguments[0]!r}")
+
+
+async def test_the_host_looks_nothing_up_for_a_delta(box, tree):
+    """Whatever the agent made of its tree, the host gets bytes and never follows a path."""
+    await bash(
+        box,
+        "ln -s /etc/passwd passwd; ln -s / root; rm -rf pkg; ln -s /proc/self pkg; mkfifo fifo;"
+        f"mkdir run; mkfifo run/.box-1; ln -s {tree} here; rm run.sh; mkfifo run.sh;"
+        "mkdir .git/hooks; echo 'touch /tmp/pwned' > .git/hooks/post-checkout;"
+        "printf '[core]\\n\\tfsmonitor = touch /tmp/pwned\\n' > .git/config; echo n > new.py",
+    )
+    global _watching
+    sys.addaudithook(_watch)
+    _touched.clear()
+    _watching = True
+    try:
+        found = await asyncio.wait_for(box.delta(), 30)
+        content = await box.read("new.py")
+        with pytest.raises(OSError):
+            await box.read("fifo")
+        looked_up, _ = list(_touched), os.listdir(tree)  # this one is seen
+    finally:
+        _watching = False
+    assert looked_up == [] and _touched
+    assert content == b"n\n"
+    assert [(change.path, change.content) for change in found] == [
+        ("new.py", b"n\n"),
+        ("pkg/core.py", None),
+        ("pkg/deep/leaf.py", None),
+        ("run.sh", None),
+    ]
+    assert (tree / "pkg/core.py").read_text() == "value = 1\n"

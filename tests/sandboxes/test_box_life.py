@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tadpole.errors import SandboxDied
-from tadpole.protocols import SandboxSpec
+from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes.probe import command_lines
 
 
@@ -122,8 +122,12 @@ import asyncio, sys
 from pathlib import Path
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tadpole.sandboxes.container import ContainerEngine
+from tadpole.settings import EngineKind
 async def main():
-    engine = BubblewrapEngine(Path(sys.argv[2]))
+    kind, toolbox = EngineKind(sys.argv[4]), Path(sys.argv[2])
+    contained = kind is EngineKind.CONTAINER
+    engine = ContainerEngine("", toolbox) if contained else BubblewrapEngine(toolbox, kind)
     boxes = [await engine.start(SandboxSpec(Path(sys.argv[1]))) for _ in range(2)]
     print("up", flush=True)
     await asyncio.gather(*(box.exec(["sleep", sys.argv[3]], timeout=100) for box in boxes))
@@ -132,9 +136,9 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_everything_dies_with_the_controller(tree, engine, tmp_path, census, how):
+def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how):
     controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, tree, tmp_path / "toolbox.py", census.mark],
+        [sys.executable, "-c", CONTROLLER, tree, toolbox, census.mark, kind.value],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -148,3 +152,34 @@ def test_everything_dies_with_the_controller(tree, engine, tmp_path, census, how
     while census.count() or any(str(tree).encode() in line for line in command_lines()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_fifty_boxes_do_not_suffer_from_a_fork_bomb_in_one(start, census):
+    boxes = await asyncio.gather(*(start(Limits(processes=64, cpu_seconds=60)) for _ in range(50)))
+
+    async def median() -> float:
+        seconds = []
+        for box in boxes[1:]:
+            begun = time.monotonic()
+            assert (await box.exec(["echo", "x"], timeout=60)).stdout == "x\n"
+            seconds.append(time.monotonic() - begun)
+        return sorted(seconds)[len(seconds) // 2]
+
+    quiet = await median()
+    bomb = f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 5"
+    running = asyncio.create_task(boxes[0].exec(["/bin/bash", "-c", bomb], timeout=20))
+    while census.count() == 0 and not running.done():
+        await asyncio.sleep(0.01)
+    loud = await median()
+    await running
+    assert census.count() == 0
+    assert loud < 5 * quiet, (quiet, loud)
+
+
+def test_no_deadline_hangs_on_the_clock_that_can_be_set():
+    import tadpole.sandboxes
+
+    for path in Path(tadpole.sandboxes.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        assert "time.time(" not in text and "datetime" not in text, path

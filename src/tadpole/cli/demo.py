@@ -10,7 +10,18 @@ from tadpole.cli.verb import Request, Verb, settings
 @click.command(
     name="demo",
     cls=Verb,
-    sections=["run", "policy", "leaf", "tasks", "calibrate", "warmup", "sampling", "train", "eval"],
+    sections=[
+        "run",
+        "policy",
+        "leaf",
+        "tasks",
+        "calibrate",
+        "warmup",
+        "sampling",
+        "train",
+        "eval",
+        "sandbox",
+    ],
 )
 @settings
 def command(request: Request) -> int:
@@ -24,6 +35,10 @@ def command(request: Request) -> int:
     tadpole demo --preset quick       a shorter one, which learns little
     tadpole demo --model DIR --config my.toml
     """
+    from tadpole.sandboxes import ladder
+
+    ladder.opened(request.config.sandbox)  # a refusal comes before anything is made or loaded
+
     from tadpole.cli.tables import outcomes
     from tadpole.demo import demo
 

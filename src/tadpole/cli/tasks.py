@@ -18,7 +18,7 @@ def command() -> None:
     """Make, validate, calibrate and show tasks."""
 
 
-@command.command(cls=Verb, sections=["tasks"])
+@command.command(cls=Verb, sections=["tasks", "sandbox"])
 @settings
 def make(request: Request) -> int:
     """Make validated tasks from real repositories.
@@ -26,9 +26,9 @@ def make(request: Request) -> int:
     \b
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
-    from tadpole.stages import make as make_stage
-
     with request.job(begins=True) as job:
+        from tadpole.stages import make as make_stage  # seconds: after a refusal, not before it
+
         tasks = asyncio.run(make_stage(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
@@ -74,8 +74,9 @@ def validate(directory: Path, as_json: bool) -> int:
     from tadpole.evals.validity import validate_tasks
     from tadpole.workshop import Workshop
 
+    tasks = _load(directory)
     grader = Workshop.open(cache_dir()).grader
-    found = asyncio.run(validate_tasks(_load(directory), grader, Progress()))
+    found = asyncio.run(validate_tasks(tasks, grader, Progress()))
     request = Request.plain(as_json)
     request.result(
         [{"name": v.task.name, "ok": v.ok, "reason": v.reason} for v in found],

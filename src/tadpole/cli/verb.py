@@ -43,16 +43,18 @@ class Request:
         """The job of this request; its run is locked while the block runs.
 
         ``begins``: the verb may be the first of a run. Raises RunError where there is none and
-        it may not: a mistyped --run makes no directory.
+        it may not: a mistyped --run makes no directory. Raises SandboxUnavailable before
+        anything is made where this machine cannot isolate.
         """
         from tadpole.job import Job
         from tadpole.workshop import Workshop
 
         if not begins:
             RunDir.open(self.config.run.dir)
+        workshop = Workshop.open(cache_dir(), self.config.sandbox)
         rundir = self.rundir()
         with rundir.lock():
-            yield Job(self.config, rundir, Workshop.open(cache_dir()), self.progress)
+            yield Job(self.config, rundir, workshop, self.progress)
 
     def result(self, body: Any, text: Callable[[], str]) -> None:
         """Print the result: as JSON where it was asked for, else for a person."""

@@ -47,6 +47,7 @@ _TESTS_FAILED = "1"  # pytest's exit code: the tests that must fail have failed
 _ENDINGS = {
     ExecReason.TIMEOUT: "timed out",
     ExecReason.MEMORY: "ran out of memory",
+    ExecReason.CPU: "used too much processor time",
     ExecReason.OUTPUT: "printed without end",
 }
 

@@ -70,7 +70,7 @@ def call(name: str, arguments: Any, workdir: str, run_bash: RunBash) -> Tuple[st
     """Run one tool and return ``(text, is_error)``; never raises for what the model did.
 
     ``run_bash(command, seconds)`` returns a dict with ``code``, ``stdout`` and ``stderr``
-    (bytes), ``reason`` ("exited", "timeout", "memory", "output" or "signal"), ``seconds``, and
+    (bytes), ``reason`` ("exited", "timeout", "memory", "cpu", "output", "signal"), ``seconds``, and
     where a stream was bounded ``stdout_cut``/``stderr_cut``: bytes dropped from its middle.
     """
     try:
@@ -478,6 +478,7 @@ def _bash(
     endings = {
         "timeout": f"Timed out after {limit:g} s; nothing of it is still running",
         "memory": "Ended: it used more memory than there is",
+        "cpu": "Ended: it used more processor time than it may",
         "output": "Ended: it printed more than may be printed",
     }
     if result["reason"] in endings:

@@ -1,116 +1,119 @@
 """The embedded sandbox: bubblewrap, one long-lived box per work tree.
 
+Two kinds. ``session``: every command gets a process namespace of its own inside the box.
+``flat``: where namespaces do not nest, commands are children of the box's runner, which is the
+init of the box and kills all others after each call.
+
 Protects against: a program in the box reading or changing anything of the host but what was
 mounted for it (read-only), reaching a network or another box, seeing or signalling processes
 outside, keeping processes after a call or after the end, using more processes, disk, inodes,
-output or (within a tenth of a second) memory than its limits. Everything of a box dies with
-the controller, also by kill -9. Host uid 0 is never used: root becomes an otherwise unused
-user first.
+output or (within a tenth of a second) memory and processor time than its limits. Everything of
+a box dies with the controller, also by kill -9. Host uid 0 is never used: root becomes an
+otherwise unused user first.
 
 Does not protect against: bugs in the host's kernel, which all boxes share (for tenants who do
-not trust each other put a virtual machine around it); side channels; CPU use within a call's
-deadline; memory between two looks of the watchdog, where no cgroup bounds it.
+not trust each other put a virtual machine around it); side channels; all cores being busy
+within a call's deadline and processor time; memory between two looks of the watchdog; in
+``flat``, a command that sees the runner's process (not its memory or files).
 """
 
 import contextlib
 import os
 import socket
-import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from tadpole.errors import SandboxDied, SandboxError, SandboxStartError, SandboxUnavailable
+from tadpole.errors import SandboxStartError, SandboxUnavailable
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes import identity, seccomp
-from tadpole.sandboxes.binaries import bubblewrap
-from tadpole.sandboxes.layout import SHARED_MEMORY, Layout
+from tadpole.sandboxes.binaries import box_python, bubblewrap
+from tadpole.sandboxes.layout import Layout
+from tadpole.sandboxes.monitor import Monitor, spawn
 from tadpole.sandboxes.refusal import explain
-from tadpole.sandboxes.session import BubblewrapSandbox
-from tadpole.sandboxes.spawner import spawner
+from tadpole.sandboxes.session import Session
+from tadpole.settings import EngineKind
 
-_START_SECONDS = 45.0  # a busy machine, a large tree to copy
-_TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
+TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
 
 
 class BubblewrapEngine:
-    """Starts sandboxes. ``toolbox`` is the file whose ``call`` the box runs for each tool."""
+    """Starts sandboxes. ``toolbox`` is the file whose ``call`` the box runs for each tool.
+
+    ``kind`` AUTO: ``session`` where namespaces nest, else ``flat``.
+    """
 
     # Whether namespaces nest on this machine: the first box finds out.
     _nested: ClassVar[bool | None] = None
 
-    def __init__(self, toolbox: Path = _TOOLBOX) -> None:
+    def __init__(self, toolbox: Path = TOOLBOX, kind: EngineKind = EngineKind.AUTO) -> None:
         self._toolbox = toolbox
+        self.kind = kind
 
-    async def start(self, spec: SandboxSpec) -> BubblewrapSandbox:
+    @property
+    def python(self) -> str:
+        """The interpreter inside."""
+        return str(box_python())
+
+    @property
+    def made_of(self) -> str:
+        """What the boxes are made of, for a person. Raises SandboxUnavailable."""
+        found = bubblewrap()
+        return f"bubblewrap {'.'.join(map(str, found.version))} ({found.path})"
+
+    async def start(self, spec: SandboxSpec) -> Session:
         """Start a box over ``spec.tree``.
 
-        Raises SandboxUnavailable where this machine cannot isolate, SandboxStartError where
-        this one box did not start.
+        Raises SandboxUnavailable where this machine cannot isolate in this way,
+        SandboxStartError where this one box did not start.
         """
         if not spec.tree.is_dir():
             raise SandboxStartError(f"the work tree {spec.tree} is not a directory")
+        flat = self.kind is EngineKind.FLAT
+        nested = False if flat else self._nested
+        if nested is False and self.kind is EngineKind.SESSION:
+            raise SandboxUnavailable(_NOT_NESTED)
         layout = Layout(spec, bubblewrap(), self._toolbox)
         program = seccomp.build()
-        ours, theirs = socket.socketpair()
-        # Files in memory: never full, never waited for, gone with the last descriptor.
-        status_fd, stderr_fd = os.memfd_create("status"), os.memfd_create("stderr")
+        monitor = _spawn(layout)
+        session = Session(EngineKind.FLAT if flat else EngineKind.SESSION, monitor, spec.limits)
         try:
-            started = spawner().popen(
-                layout.command(status_fd, identity.box_user()),
-                stdin=theirs,
-                stdout=theirs,
-                stderr=stderr_fd,
-                pass_fds=(status_fd,),
+            await session.connect(spec, program, bwrap=layout.bwrap_inside, nested=nested)
+        except SandboxStartError as error:
+            refusal = explain(str(error))
+            if refusal is not None:
+                raise SandboxUnavailable(refusal) from error
+            raise
+        if not flat:
+            BubblewrapEngine._nested = session.traits.nested
+            if not session.traits.nested:
+                session.kind = EngineKind.FLAT
+                if self.kind is EngineKind.SESSION:
+                    await session.close()
+                    raise SandboxUnavailable(_NOT_NESTED)
+        return session
+
+
+_NOT_NESTED = (
+    "sandbox.engine is session, but namespaces do not nest here: --sandbox.engine auto takes flat"
+)
+
+
+def _spawn(layout: Layout) -> Monitor:
+    ours, theirs = socket.socketpair()
+    # Files in memory: never full, never waited for, gone with the last descriptor.
+    status, stderr = os.memfd_create("status"), os.memfd_create("stderr")
+    with contextlib.ExitStack() as failed:
+        failed.callback(os.close, status)
+        failed.callback(os.close, stderr)
+        failed.callback(ours.close)
+        with theirs:
+            process = spawn(
+                layout.command(status, identity.box_user()),
+                theirs,
+                stderr,
+                pass_fds=(status,),
                 env={"PATH": "/usr/bin:/bin"},
                 cwd="/",
             )
-            # Waited for here, a few milliseconds, so that a cancellation cannot come between.
-            process: subprocess.Popen[bytes] = started.result()
-        except OSError as error:
-            ours.close()
-            os.close(status_fd)
-            os.close(stderr_fd)
-            raise SandboxStartError(f"cannot start bubblewrap: {error}") from error
-        finally:
-            theirs.close()
-        sandbox = BubblewrapSandbox(
-            process=process,
-            control=ours,
-            status_fd=status_fd,
-            stderr_fd=stderr_fd,
-            limits=spec.limits,
-        )
-        limits = spec.limits
-        setup = {
-            "workdir": spec.workdir,
-            "environment": layout.environment,
-            "bwrap": layout.bwrap_inside,
-            "nested": self._nested,
-            "limits": {
-                "disk": limits.disk,
-                "inodes": limits.inodes,
-                "memory": limits.memory,
-                "processes": limits.processes,
-                "shared": SHARED_MEMORY,
-                "call_seconds": limits.call_seconds,
-                "output_head": limits.output_head,
-                "output_tail": limits.output_tail,
-            },
-        }
-        try:
-            await sandbox.connect(setup, [program], _START_SECONDS)
-            BubblewrapEngine._nested = sandbox.nested
-        except BaseException as error:
-            complaint = sandbox.complaint()
-            with contextlib.suppress(Exception):
-                await sandbox.close()
-            if isinstance(error, SandboxDied):
-                refusal = explain(complaint)
-                if refusal is not None:
-                    raise SandboxUnavailable(refusal) from error
-            if isinstance(error, SandboxError | OSError | ValueError):
-                raise SandboxStartError(
-                    f"the sandbox did not start: {complaint or error}"
-                ) from error
-            raise
-        return sandbox
+        failed.pop_all()
+    return Monitor(process, ours, status, stderr)

@@ -1,7 +1,8 @@
 """Tries break-outs from inside a box and prints what came of each; run there by the probe.
 
 Standard library only and Python 3.6+. Arguments: a secret file of the host, a port of the
-host's loopback, and the names of the host's environment variables.
+host's loopback, and the names of the host's environment variables. Without any: the process
+limit alone.
 """
 
 import ctypes
@@ -11,7 +12,9 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
+import time
 from typing import Any, Callable  # noqa: UP035 - Python 3.6
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -42,6 +45,7 @@ def _forks() -> int:
         try:
             child = os.fork()
         except OSError:
+            time.sleep(0.2)  # so that boxes which try it together are at their limits together
             return count
         if child == 0:
             signal.pause()
@@ -74,39 +78,62 @@ def _loopback() -> None:
 
 
 def main() -> None:
-    """Print one JSON list of (name, held, detail)."""
-    secret, port, names = sys.argv[1], int(sys.argv[2]), set(sys.argv[3:])
-    rows: list[tuple[str, bool, str]] = []
+    """Print one JSON list of (code, name, held, detail)."""
+    rows: list[tuple[str, str, bool, str]] = []
+    if sys.argv[1:]:
+        rows = _walls(sys.argv[1], int(sys.argv[2]), set(sys.argv[3:]))
+    forks = _forks()
+    rows.append(("P5", "process limit", forks <= 32, f"{forks} forks"))
+    print(json.dumps(rows))
 
-    def refused(name: str, call: "Callable[[], Any]") -> None:
+
+def _walls(secret: str, port: int, names: "set[str]") -> "list[tuple[str, str, bool, str]]":
+    rows: list[tuple[str, str, bool, str]] = []
+
+    def refused(code: str, name: str, call: "Callable[[], Any]", by: str = "") -> None:
         result = _refusal(call)
-        rows.append((name, result is not None, result or "went through"))
+        held = result is not None and by in ("", result)
+        rows.append((code, name, held, result or "went through"))
 
-    refused("secret file", lambda: os.open(secret, os.O_RDONLY))
-    refused("host loopback", lambda: socket.create_connection(("127.0.0.1", port), timeout=5))
-    result = _refusal(_loopback)
-    rows.append(("own loopback", result is None, result or "works"))
-    for name, family, kind in (("AF_VSOCK", 40, 1), ("AF_PACKET", 17, 3), ("AF_ALG", 38, 5)):
-        refused(name, functools.partial(socket.socket, family, kind))
-    refused("user namespace", _raw("unshare", 0x10000000))
-    refused("mount", _raw("mount", b"none", b"/tmp", b"tmpfs", 0, None))
-    refused("ptrace", _raw("ptrace", 0, 0, 0, 0))
-    refused("io_uring", _raw("syscall", 425, 8, None))
-    refused("write /usr", lambda: os.open("/usr/canary", os.O_CREAT | os.O_WRONLY))
-    refused("disk limit", _fill)
-    _clear("/repo", "fill")
-    refused("inode limit", _many)
-    _clear("/tmp", "many")
+    refused("P1", "secret file", lambda: os.open(secret, os.O_RDONLY))
     leaked = (set(os.environ) & names) - _ALLOWED
-    rows.append(("environment", not leaked, ", ".join(sorted(leaked)) or "only its own"))
+    rows.append(("P1", "environment", not leaked, ", ".join(sorted(leaked)) or "only its own"))
+    server = ("127.0.0.1", port)
+    refused("P2", "host loopback", lambda: socket.create_connection(server, timeout=5))
+    result = _refusal(_loopback)
+    rows.append(("P2", "own loopback", result is None, result or "works"))
+    for name, family, kind in (("AF_VSOCK", 40, 1), ("AF_PACKET", 17, 3), ("AF_ALG", 38, 5)):
+        refused("P3", name, functools.partial(socket.socket, family, kind))
+    refused("P4", "user namespace", _raw("unshare", 0x10000000))
+    refused("P4", "mount", _raw("mount", b"none", b"/tmp", b"tmpfs", 0, None))
+    refused("P4", "ptrace", _raw("ptrace", 0, 0, 0, 0))
+    refused("P4", "io_uring", _raw("syscall", 425, 8, None))
+    refused("P4", "limits of the init", _raw("prlimit", 1, 7, struct.pack("QQ", 9, 9), None))
+    refused("P4", "write /usr", lambda: os.open("/usr/canary", os.O_CREAT | os.O_WRONLY))
+    refused("P6", "disk limit", _fill, "ENOSPC")
+    _clear("/repo", "fill")
+    refused("P6", "inode limit", _many, "ENOSPC")
+    _clear("/tmp", "many")
+    rows.append(("P7", "memory group", True, _memory_group()))
     with open("/proc/self/status") as handle:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in handle if ":\t" in line)
     wanted = (("CapEff", "0" * 16), ("CapPrm", "0" * 16), ("NoNewPrivs", "1"), ("Seccomp", "2"))
     for name, value in wanted:
-        rows.append((name, status.get(name) == value, status.get(name, "unknown")))
-    forks = _forks()
-    rows.append(("process limit", forks <= 32, f"{forks} forks"))
-    print(json.dumps(rows))
+        rows.append(("P9", name, status.get(name) == value, status.get(name, "unknown")))
+    return rows
+
+
+def _memory_group() -> str:
+    """The memory bound that the kernel keeps for this box alone; "none" where it has none."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            with open("/sys/fs/cgroup/" + name) as handle:
+                limit = handle.read().strip()
+        except OSError:
+            continue
+        if limit.isdigit() and int(limit) < 1 << 60:
+            return limit + " bytes"
+    return "none"
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ def box_user() -> int | None:
     """
     if os.geteuid() != 0:
         return None
-    with _lock:
-        wanted = _FIRST + (os.getpid() * 256 + next(_counter) % 256) % _SPAN
+    wanted = unused()
     ranges = _mapped()
     if any(first <= wanted < first + size for first, size in ranges):
         return wanted
@@ -29,6 +28,12 @@ def box_user() -> int | None:
             "root of a container that has no second user id: run as an ordinary user instead"
         )
     return largest
+
+
+def unused() -> int:
+    """A user id that owns nothing on a usual system; another one for each of 256 calls."""
+    with _lock:
+        return _FIRST + (os.getpid() * 256 + next(_counter) % 256) % _SPAN
 
 
 def _mapped() -> list[tuple[int, int]]:

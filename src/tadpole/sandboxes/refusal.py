@@ -15,6 +15,7 @@ _SIGNS = (
     "Can't mount proc",
     "launch: [Errno 1]",
 )
+_USED_UP = "nesting depth or"
 
 
 def explain(complaint: str, root: Path = Path("/")) -> str | None:
@@ -24,8 +25,18 @@ def explain(complaint: str, root: Path = Path("/")) -> str | None:
     """
     if not any(sign in complaint for sign in _SIGNS):
         return None
-    cause, cure = _cause(root)
+    cause, cure = _used_up(root) if _USED_UP in complaint else _cause(root)
     return f"cannot isolate on this machine: {cause}; {cure} [bubblewrap: {_line(complaint)}]"
+
+
+def _used_up(root: Path) -> tuple[str, str]:
+    limit = _number(root / "proc/sys/user/max_user_namespaces")
+    if not limit:
+        return _cause(root)
+    return (
+        f"user.max_user_namespaces is {limit} and they are used up, or they do not nest deeper",
+        "`sudo sysctl -w user.max_user_namespaces=15000` allows more",
+    )
 
 
 def _cause(root: Path) -> tuple[str, str]:

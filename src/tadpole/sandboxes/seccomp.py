@@ -3,7 +3,8 @@
 Protects against: new namespaces, mounts, tracing, kernel key rings, BPF, io_uring and other
 calls that a test run never needs and that kernel exploits start from; sockets of families that
 no network namespace confines (AF_VSOCK reaches the hypervisor host from a box without network)
-or that are exploit-prone; typing into a terminal (TIOCSTI).
+or that are exploit-prone; typing into a terminal (TIOCSTI); limits and priorities of the init of
+the process namespace, which may be the box's own runner.
 
 Does not protect against: bugs in the system calls that stay allowed. It is a second wall
 behind namespaces and missing capabilities, not the first.
@@ -28,6 +29,7 @@ _X32_BIT = 0x40000000
 # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _NAMESPACES = 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_PRIO_USER = 2
 _FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 
 # Same number everywhere: io_uring_setup/enter/register, open_tree, move_mount, fsopen, fsconfig,
@@ -43,12 +45,16 @@ class _Machine:
     socket: int
     socketpair: int
     ioctl: int
+    setpriority: int
+    about_a_process: tuple[int, ...]  # its limits, its share of the processors
     denied: tuple[int, ...]
 
 
 # fmt: off
 _X86_64 = _Machine(
     audit=0xC000003E, clone=56, socket=41, socketpair=53, ioctl=16,
+    setpriority=141,
+    about_a_process=(302, 203, 142, 144, 314),  # prlimit64 sched_set{affinity,param,scheduler,attr}
     denied=(
         101, 310, 311, 312,  # ptrace process_vm_readv process_vm_writev kcmp
         165, 166, 155, 161, 272, 308,  # mount umount2 pivot_root chroot unshare setns
@@ -64,6 +70,8 @@ _X86_64 = _Machine(
 )
 _AARCH64 = _Machine(
     audit=0xC00000B7, clone=220, socket=198, socketpair=199, ioctl=29,
+    setpriority=140,
+    about_a_process=(261, 122, 118, 119, 274),
     denied=(
         117, 270, 271, 272,
         40, 39, 41, 51, 97, 268,
@@ -113,6 +121,11 @@ def build(machine: str | None = None) -> bytes:
     families = [
         (_EQUAL, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES)
     ]
+    of_init = [(_EQUAL, 0, 1, 1), _refuse(errno.EPERM)]
+    for call in arch.about_a_process:
+        program += _argument(call, 0, of_init)
+    of_user = [(_EQUAL, 0, 1, _PRIO_USER), _refuse(errno.EPERM)]
+    program += _argument(arch.setpriority, 0, [*of_user, (_LOAD, 0, 0, 24), *of_init])
     for call in (arch.socket, arch.socketpair):
         program += _argument(call, 0, [*families, _refuse(errno.EAFNOSUPPORT)])
     program.append((_RETURN, 0, 0, _ALLOW))

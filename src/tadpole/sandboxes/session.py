@@ -1,56 +1,81 @@
 """The controller's end of one box: requests in turn, deadlines, cancellation, and the end.
 
 Protects against: a box that hangs (a deadline on this side), dies, or talks nonsense (all of
-them SandboxDied); a cancelled call that leaves its command running or the two ends out of step.
+them SandboxDied); a cancelled call that leaves its command running or the two ends out of step;
+a box that names files outside of its work tree. Nothing of the work tree is ever looked up on
+this side: what comes out of a box is bytes and names.
 """
 
 import asyncio
 import contextlib
-import json
-import os
-import signal
 import socket
-import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from tadpole.errors import SandboxDied
-from tadpole.protocols import ExecReason, ExecResult, Limits
+from tadpole.errors import SandboxDied, SandboxError, SandboxStartError
+from tadpole.protocols import ExecReason, ExecResult, Limits, SandboxSpec
 from tadpole.sandboxes.inside import wire
+from tadpole.sandboxes.layout import SHARED_MEMORY, environment
+from tadpole.settings import EngineKind
 from tadpole.task import FileChange
 from tadpole.trace import Observation
 
 GRACE = 15.0  # seconds past a call's own deadline before the box counts as hung
+START_SECONDS = 45.0  # a busy machine, a large tree to copy
 _STOP_SECONDS = 5.0  # for a cancelled command to be gone
 _READ_LIMIT = 64 << 20
 _DELTA_FILES, _DELTA_BYTES = 5_000, 64 << 20
+_TEXT_LIMIT = 1 << 20  # characters of an observation
+_NONSENSE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
 
 _Answer = tuple[dict[str, Any], list[bytes]]
+_T = TypeVar("_T")
 
 
-class BubblewrapSandbox:
-    """One running box; made by :class:`tadpole.sandboxes.bubblewrap.BubblewrapEngine`.
+class Processes(Protocol):
+    """What is behind a box on this machine."""
+
+    control: socket.socket  # this end of the wire to the runner
+
+    def init_pid(self) -> int | None:
+        """The host's process id of the box's first process, where that can be told."""
+        ...
+
+    def complaint(self) -> str:
+        """What they wrote to standard error."""
+        ...
+
+    async def end(self) -> None:
+        """Kill everything and wait for it; the wire is closed already."""
+        ...
+
+    def release(self) -> None:
+        """Give descriptors and the like back; comes once, after ``end``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What this machine made of a box."""
+
+    overlay: bool = False  # False: the tree was copied
+    nested: bool = False  # False: commands have no process namespace of their own
+    inodes: bool = False  # whether the number of files is bounded
+    notes: tuple[str, ...] = ()
+
+
+class Session:
+    """One running box, whichever engine made it.
 
     Belongs to the event loop that started it. Calls are served one after the other.
     """
 
-    def __init__(
-        self,
-        *,
-        process: "subprocess.Popen[bytes]",
-        control: socket.socket,
-        status_fd: int,
-        stderr_fd: int,
-        limits: Limits,
-    ) -> None:
-        self.notes: tuple[str, ...] = ()  # what this machine made us do differently
-        self.overlay = False  # False: the tree was copied
-        self.mounts = False  # False: the box may not mount, so inodes are not bounded
-        self.nested = False  # False: commands have no process namespace of their own
+    def __init__(self, kind: EngineKind, processes: Processes, limits: Limits) -> None:
+        self.kind = kind
+        self.traits = Traits()
         self.left_out = 0  # files for which the last delta had no room
-        self._process, self._control = process, control
-        self._status_fd, self._stderr_fd = status_fd, stderr_fd
-        self._limits = limits
+        self._processes, self._limits = processes, limits
         self._lock = asyncio.Lock()
         self._next = 0
         self._dead: str | None = None
@@ -58,38 +83,57 @@ class BubblewrapSandbox:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def connect(self, setup: dict[str, Any], blobs: list[bytes], timeout: float) -> None:
-        """First exchange. Raises SandboxDied where the box did not come up."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._control)
-        answer, _ = await self._request({"op": "setup", **setup}, blobs, timeout)
-        self.overlay, self.nested = answer["overlay"], answer["nested"]
-        self.mounts, self.notes = answer["mounts"], tuple(answer["notes"])
+    async def connect(
+        self, spec: SandboxSpec, program: bytes, *, bwrap: str = "", nested: bool | None = None
+    ) -> None:
+        """First exchange. ``program`` is the system-call filter, ``bwrap`` one inside the box.
+
+        ``nested`` None: the box finds out. Closes the box and raises SandboxStartError where it
+        did not come up.
+        """
+        limits = spec.limits
+        setup = {
+            "op": "setup",
+            "workdir": spec.workdir,
+            "environment": environment(spec),
+            "bwrap": bwrap,
+            "nested": nested,
+            "limits": {
+                "disk": limits.disk,
+                "inodes": limits.inodes,
+                "memory": limits.memory,
+                "processes": limits.processes,
+                "shared": SHARED_MEMORY,
+                "cpu_seconds": limits.cpu_seconds,
+                "call_seconds": limits.call_seconds,
+                "output_head": limits.output_head,
+                "output_tail": limits.output_tail,
+            },
+        }
+        try:
+            self._reader, self._writer = await asyncio.open_connection(sock=self._processes.control)
+            self.traits = await self._request(setup, [program], START_SECONDS, _traits)
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                await self.close()
+            if isinstance(error, SandboxError | OSError | ValueError):
+                raise SandboxStartError(f"the sandbox did not start: {error}") from error
+            raise
 
     async def tool(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         """Run one Leaf tool in the box."""
         header = {"op": "tool", "name": name, "arguments": dict(arguments)}
-        answer, _ = await self._request(header, [], self._limits.call_seconds)
-        return Observation(
-            text=_clean(answer["text"]), error=answer["error"], seconds=answer["seconds"]
-        )
+        return await self._request(header, [], self._limits.call_seconds, _observation)
 
     async def exec(self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"") -> ExecResult:
         """Run a program in the work directory; no process of it is left afterwards."""
         header = {"op": "exec", "argv": list(argv), "timeout": timeout}
-        answer, blobs = await self._request(header, [stdin], timeout)
-        return ExecResult(
-            code=answer["code"],
-            reason=ExecReason(answer["reason"]),
-            stdout=blobs[0].decode("utf-8", "replace"),
-            stderr=blobs[1].decode("utf-8", "replace"),
-            seconds=answer["seconds"],
-        )
+        return await self._request(header, [stdin], timeout, _result)
 
     async def read(self, path: str) -> bytes:
         """A regular file's content. Raises FileNotFoundError; OSError (EFBIG) beyond 64 MiB."""
         header = {"op": "read", "path": path, "largest": _READ_LIMIT}
-        _, blobs = await self._request(header, [], self._limits.call_seconds)
-        return blobs[0]
+        return await self._request(header, [], self._limits.call_seconds, lambda _, blobs: blobs[0])
 
     async def write(self, changes: Sequence[FileChange]) -> None:
         """Create, replace or delete files of the work tree.
@@ -106,7 +150,8 @@ class BubblewrapSandbox:
             for change in changes
         ]
         blobs = [change.content or b"" for change in changes]
-        await self._request({"op": "write", "changes": listed}, blobs, self._limits.call_seconds)
+        header = {"op": "write", "changes": listed}
+        await self._request(header, blobs, self._limits.call_seconds, lambda *_: None)
 
     async def delta(self) -> tuple[FileChange, ...]:
         """What differs from the initial tree: regular files only, sorted by path.
@@ -115,12 +160,16 @@ class BubblewrapSandbox:
         files and 64 MiB, files of the initial tree first; ``left_out`` counts the others.
         """
         header = {"op": "delta", "max_files": _DELTA_FILES, "max_bytes": _DELTA_BYTES}
-        answer, blobs = await self._request(header, [], self._limits.call_seconds)
-        self.left_out = answer["left_out"]
-        return tuple(
-            FileChange(item["path"], None if item["deleted"] else blob, item["executable"])
-            for item, blob in zip(answer["files"], blobs, strict=True)
-        )
+        found, self.left_out = await self._request(header, [], self._limits.call_seconds, _changes)
+        return found
+
+    def init_pid(self) -> int | None:
+        """The host's process id of the box's first process, where that can be told."""
+        return self._processes.init_pid()
+
+    def complaint(self) -> str:
+        """What the processes behind the box wrote to standard error."""
+        return self._processes.complaint()
 
     async def close(self) -> None:
         """End the box. Idempotent; returns when no process of it is left."""
@@ -128,13 +177,18 @@ class BubblewrapSandbox:
             return
         self._closed = True
         await asyncio.shield(self._end("closed"))
-        for descriptor in (self._status_fd, self._stderr_fd):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        self._processes.release()
 
     # --- one request -------------------------------------------------------------------------
 
-    async def _request(self, header: dict[str, Any], blobs: list[bytes], seconds: float) -> _Answer:
+    async def _request(
+        self,
+        header: dict[str, Any],
+        blobs: list[bytes],
+        seconds: float,
+        read: Callable[[dict[str, Any], list[bytes]], _T],
+    ) -> _T:
+        """Ask, and ``read`` the answer. What ``read`` cannot read is the box's death."""
         async with self._lock:
             if self._dead is not None:
                 raise SandboxDied(f"the sandbox is gone: {self._dead}")
@@ -149,11 +203,19 @@ class BubblewrapSandbox:
                 await self._stop(number, exchange)
                 raise
             if answer.get("kind") == "Failure":  # it cannot run commands: no use going on
-                await asyncio.shield(self._end(answer["failure"]))
-                raise SandboxDied(f"the sandbox died: {answer['failure']}")
-        if "failure" in answer:
-            raise _failure(answer)
-        return answer, out
+                raise await self._died(str(answer.get("failure")))
+            try:
+                failure = _failure(answer) if "failure" in answer else None
+                result = None if failure else read(answer, out)
+            except _NONSENSE as error:
+                raise await self._died(f"it talks nonsense ({error!r})") from error
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[return-value]
+
+    async def _died(self, why: str) -> SandboxDied:
+        await asyncio.shield(self._end(why))
+        return SandboxDied(f"the sandbox died: {why}")
 
     async def _stop(self, number: int, exchange: "asyncio.Task[_Answer]") -> None:
         """Make a cancelled request end, or the box with it."""
@@ -187,7 +249,7 @@ class BubblewrapSandbox:
                 seconds = float(answer["busy"]) + self._limits.call_seconds + GRACE
         except TimeoutError:
             await self._end(f"no answer to {header['op']} in {seconds:g} s")
-        except (OSError, ValueError, KeyError, TypeError, asyncio.IncompleteReadError) as error:
+        except (OSError, asyncio.IncompleteReadError, *_NONSENSE) as error:
             await self._end(str(error))
         said = self.complaint().splitlines()[-1:]
         raise SandboxDied("; ".join([f"the sandbox died: {self._dead}", *said]))
@@ -199,74 +261,64 @@ class BubblewrapSandbox:
         header = wire.parse(await reader.readexactly(size))
         return header, [await reader.readexactly(size) for size in wire.blob_sizes(header)]
 
-    # --- the end -----------------------------------------------------------------------------
-
     async def _end(self, why: str) -> None:
-        """Kill everything and wait for it."""
+        """Close the wire, kill everything and wait for it."""
         if self._dead is None:
             self._dead = why
         if self._writer is not None:
             self._writer.transport.abort()
         else:
-            self._control.close()
-        self._kill_init()
-        if not await self._gone(2.0):
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
-            await self._gone(10.0)
-
-    def _kill_init(self) -> None:
-        """The namespace's init, not its monitor: that one then reaps it and ends by itself."""
-        if self._process.poll() is not None:
-            return
-        pid = self.init_pid()
-        if pid is None:
-            self._process.send_signal(signal.SIGKILL)
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-    def init_pid(self) -> int | None:
-        """The host's process id of the box's first process; None before it is there."""
-        try:
-            report = os.pread(self._status_fd, 4096, 0)
-        except OSError:
-            return None
-        for line in report.splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return int(json.loads(line)["child-pid"])
-        return None
-
-    async def _gone(self, seconds: float) -> bool:
-        """Wait for the monitor to end; False if it does not."""
-        if self._process.poll() is not None:
-            return True
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        descriptor = os.pidfd_open(self._process.pid)
-        loop.add_reader(descriptor, ended.set)
-        try:
-            async with asyncio.timeout(seconds):
-                await ended.wait()
-            self._process.wait()
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-
-    def complaint(self) -> str:
-        """What the box's processes wrote to standard error, at most 4 KiB."""
-        with contextlib.suppress(OSError):
-            return os.pread(self._stderr_fd, 4096, 0).decode("utf-8", "replace").strip()
-        return ""
+            self._processes.control.close()
+        await self._processes.end()
 
 
-def _clean(text: str) -> str:
-    """Without lone surrogates, which no tokenizer and no file takes."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+# --- reading what a box answers ------------------------------------------------------------------
+
+
+def _traits(answer: dict[str, Any], _: list[bytes]) -> Traits:
+    overlay, nested, inodes = (bool(answer[name]) for name in ("overlay", "nested", "inodes"))
+    return Traits(overlay, nested, inodes, tuple(map(str, answer["notes"])))
+
+
+def _observation(answer: dict[str, Any], _: list[bytes]) -> Observation:
+    if len(answer["text"]) > _TEXT_LIMIT:
+        raise ValueError("a giant observation")
+    # Without lone surrogates, which no tokenizer and no file takes.
+    text = answer["text"].encode("utf-8", "replace").decode("utf-8")
+    return Observation(text=text, error=answer["error"], seconds=answer["seconds"])
+
+
+def _result(answer: dict[str, Any], blobs: list[bytes]) -> ExecResult:
+    return ExecResult(
+        code=int(answer["code"]),
+        reason=ExecReason(answer["reason"]),
+        stdout=blobs[0].decode("utf-8", "replace"),
+        stderr=blobs[1].decode("utf-8", "replace"),
+        seconds=float(answer["seconds"]),
+    )
+
+
+def _changes(answer: dict[str, Any], blobs: list[bytes]) -> tuple[tuple[FileChange, ...], int]:
+    files = answer["files"]
+    if len(files) > _DELTA_FILES or sum(map(len, blobs)) > _DELTA_BYTES:
+        raise ValueError("a delta larger than was asked for")
+    paths = [item["path"] for item in files]
+    if not all(map(_stays_inside, paths)) or len(set(paths)) != len(paths):
+        raise ValueError("a delta with paths that no work tree has")
+    found = [
+        FileChange(item["path"], None if item["deleted"] else blob, bool(item["executable"]))
+        for item, blob in zip(files, blobs, strict=True)
+    ]
+    return tuple(found), int(answer["left_out"])
+
+
+def _stays_inside(path: str) -> bool:
+    path.encode("utf-8")  # surrogates: UnicodeEncodeError, a ValueError
+    parts = path.split("/")
+    return "\0" not in path and not any(part in ("", ".", "..", ".git") for part in parts)
 
 
 def _failure(answer: dict[str, Any]) -> Exception:
-    message, code = answer["failure"], answer.get("errno")
-    return OSError(code, message) if code else ValueError(message)  # ENOENT: FileNotFoundError
+    message, code = str(answer["failure"]), answer.get("errno")
+    # ENOENT becomes FileNotFoundError.
+    return OSError(int(code), message) if code else ValueError(message)

@@ -4,19 +4,19 @@ Standard library only and Python 3.6+: this file runs inside the sandbox.
 
 Each command gets a bubblewrap of its own with a new user and process namespace, no
 capabilities, the system-call filter and resource limits. Killing the init of that namespace
-ends everything in it, whatever it did with sessions, signals or double forks. Where the kernel
-refuses nested namespaces (``nested`` False) the command runs in the box's own process
-namespace under the same limits, and everything but the runner is killed after it; there a
-command can kill the runner, which is noticed (the box has died), and no more than that.
+ends everything in it, whatever it did with sessions, signals or double forks. Where namespaces
+do not nest (``nested`` False: a kernel that refuses, a container) the command runs in the box's
+own process namespace under the same limits, and everything but the runner is killed after it;
+the runner is the init of that namespace, which nothing in it can signal.
 """
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -70,13 +70,18 @@ class Commands:
     ) -> "Result":
         """A dict: code, reason, stdout, stderr, stdout_cut, stderr_cut, seconds."""
         path = self.environment.get("PATH", os.defpath)
-        program = os.path.join(self.workdir, argv[0]) if "/" in argv[0] else argv[0]
-        if "\0" not in program and shutil.which(program, path=path) is None:
+        places = [self.workdir] if "/" in argv[0] else path.split(os.pathsep)
+        if "\0" not in argv[0] and not any(map(_runs, places, itertools.repeat(argv[0]))):
             text = f"{argv[0]}: command not found\n".encode("utf-8", "surrogateescape")
             stderr = BoundedOutput(head, tail)
             stderr.feed(text)
             return _result(127, "exited", BoundedOutput(0, 0), stderr, 0.0)
         return _Run(self, argv, timeout=timeout, stdin=stdin, head=head, tail=tail).finish()
+
+
+def _runs(place: str, name: str) -> bool:
+    path = os.path.join(place, name)
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def _result(
@@ -109,6 +114,8 @@ class _Run:
         self._status = b""  # bubblewrap's report, JSON lines
         self._init = 0  # process id of the init of the command's namespace; 0: not known
         self._reason = ""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._reaped_before = before.ru_utime + before.ru_stime
         self._started = time.monotonic()
         self._deadline = self._started + timeout
         self._spawn(argv)
@@ -149,6 +156,7 @@ class _Run:
             (resource.RLIMIT_NPROC, limits["processes"]),
             (resource.RLIMIT_NOFILE, 1024),
             (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_CPU, limits["cpu_seconds"] + 5),  # should the watch miss it
             (resource.RLIMIT_FSIZE, limits["disk"]),  # stops sparse giants, which cost no space
         ):
             hard = resource.getrlimit(kind)[1]
@@ -201,14 +209,19 @@ class _Run:
         look = self._started + _TICK / 2
         while not self._reason:
             now = time.monotonic()
-            if not commands.nested and process.poll() is not None:
-                return
+            if not commands.nested:
+                self._reap_orphans()
+                if process.poll() is not None:
+                    return
             if now >= self._deadline:
                 self._reason = "timeout"
                 return
             if now >= look:
                 if census.memory_used(commands.limits["memory"]) > commands.limits["memory"]:
                     self._reason = "memory"
+                    return
+                if self._processor_time() > commands.limits["cpu_seconds"]:
+                    self._reason = "cpu"
                     return
                 look = now + _TICK
             wait = max(0.0, min(self._deadline, look) - now)
@@ -227,6 +240,20 @@ class _Run:
                         self._reason = "output"
                 else:
                     self._feed(poll)
+
+    def _reap_orphans(self) -> None:
+        """Without a namespace of the command's own its orphans are ours, and count as processes."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid == self._process.pid:
+                    return
+                os.waitpid(ended.si_pid, 0)
+
+    def _processor_time(self) -> float:
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = reaped.ru_utime + reaped.ru_stime - self._reaped_before
+        return float(census.processor_time()) + ended
 
     def _note_status(self) -> bool:
         """Read on in bubblewrap's report; False where it has ended."""

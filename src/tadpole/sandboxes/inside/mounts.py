@@ -7,7 +7,9 @@ where the kernel refuses (old kernel, foreign owner, no capabilities in the name
 is copied. Nothing is ever written to the host's disks.
 """
 
+import contextlib
 import ctypes
+import errno
 import os
 
 import files
@@ -25,7 +27,17 @@ class Tree:
 
     def __init__(self, workdir: str, lower: int, upper: "int | None") -> None:
         self.workdir, self.lower, self.upper = workdir, lower, upper
-        self.mounted = False  # on a tmpfs of our own, bounded in bytes and inodes
+
+    def reopen(self) -> None:
+        """Undo a mode with which the agent has locked itself out of its own directories."""
+        for place in (self.workdir, "/tmp"):
+            if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+                with contextlib.suppress(OSError):
+                    os.chmod(place, 0o755)
+
+    def bounded(self, inodes: int) -> bool:
+        """Whether no more than about ``inodes`` files fit, whoever mounted it."""
+        return 0 < os.statvfs(self.workdir).f_files <= 2 * inodes
 
 
 def _check(result: int, what: str) -> None:
@@ -63,6 +75,8 @@ def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
         may_mount = False
     if not may_mount:
         # workdir and /tmp are then size-limited tmpfs that bubblewrap has mounted.
+        if not os.access(workdir, os.W_OK):  # an image with a directory of its own there
+            raise PermissionError(errno.EACCES, "closed to the user of the box", workdir)
         lower = os.open(LOWER, os.O_RDONLY | os.O_DIRECTORY)
         files.copy_tree(lower, workdir)
         return Tree(workdir, lower, None), notes
@@ -83,9 +97,7 @@ def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
     _detach(SCRATCH)
     # The host's mounts are locked to us, so this one is covered instead.
     _mount("none", LOWER, kind="tmpfs", flags=_PLAIN | _MS_RDONLY, options="size=4k,nr_inodes=2")
-    tree = Tree(workdir, lower, upper)
-    tree.mounted = True
-    return tree, notes
+    return Tree(workdir, lower, upper), notes
 
 
 def _overlay(workdir: str, lower: int) -> "str | None":

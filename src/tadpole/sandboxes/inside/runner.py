@@ -1,28 +1,25 @@
 """The process that serves one sandbox from inside: tools, commands, files, delta.
 
 Standard library only and Python 3.6+: this file runs inside the sandbox, as
-``python3 -I -S runner.py`` with a socket to the controller as standard input and output.
-It ends, and the whole box with it, when the controller closes the socket or dies.
+``python3 -I -S main.py`` with the wire to the controller as standard input and output and as
+the init (process 1) of the box: nothing in the box can kill it, and all that is in the box ends
+with it, when the controller closes the wire or dies.
 """
 
 import contextlib
-import importlib.util
+import importlib
 import os
 import resource
 import signal
-import sys
 import time
 from typing import Any, Dict, List, Tuple  # noqa: UP035 - Python 3.6
 
-sys.path[:0] = ["/.box/inside", "/.box"]
+import command
+import confine
+import files
+import mounts
+import wire
 
-import command  # noqa: E402
-import confine  # noqa: E402
-import files  # noqa: E402
-import mounts  # noqa: E402
-import wire  # noqa: E402
-
-_TOOLBOX = "/.box/toolbox.py"
 _Header = Dict[str, Any]  # noqa: UP006
 _Message = Tuple[_Header, List[bytes]]  # noqa: UP006
 
@@ -38,13 +35,14 @@ class ToolTimeout(BaseException):
 class Runner:
     """One sandbox's state."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._socket = descriptor
+    def __init__(self, requests: int, answers: int) -> None:
+        self._requests, self._answers = requests, answers  # descriptors
         self._commands: Any = None
         self._tree: Any = None
         self._toolbox: Any = None
         self._current = 0  # id of the request that is being served
         self._tool_seconds, self._head, self._tail = 60.0, 15_000, 15_000
+        self._timed = False  # whether an alarm is ours, and not a command's signal
 
     def serve(self) -> None:
         """Answer requests until the controller is gone."""
@@ -53,6 +51,8 @@ class Runner:
             if header["op"] == "cancel":  # came after its request had ended
                 continue
             self._current = header["id"]
+            if self._tree is not None:
+                self._tree.reopen()
             try:
                 answer, out = getattr(self, "_" + header["op"])(header, blobs)
             except (OSError, ValueError, command.Failure) as error:
@@ -77,7 +77,7 @@ class Runner:
             environment=header["environment"],
             limits=limits,
             nested=header["nested"],
-            wake=self._socket,
+            wake=self._requests,
             interrupted=self._interrupted,
         )
         if self._commands.nested is None:  # the first box on this machine finds out
@@ -91,22 +91,19 @@ class Runner:
         os.environ.update(header["environment"])
         os.chdir(header["workdir"])
         os.umask(0o022)
-        spec = importlib.util.spec_from_file_location("toolbox", _TOOLBOX)
-        assert spec is not None and spec.loader is not None
-        self._toolbox = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self._toolbox)
+        self._toolbox = importlib.import_module("toolbox")
         nested, overlay = self._commands.nested, self._tree.upper is not None
         return {
             "nested": nested,
             "overlay": overlay,
-            "mounts": self._tree.mounted,
+            "inodes": self._tree.bounded(limits["inodes"]),
             "notes": notes,
         }, []
 
     def _tool(self, header: _Header, blobs: "list[bytes]") -> _Message:
         started = time.monotonic()
         workdir = self._tree.workdir
-        signal.signal(signal.SIGALRM, _too_long)
+        self._timed = True
         signal.setitimer(signal.ITIMER_REAL, self._tool_seconds)
         try:
             os.chdir(workdir)
@@ -121,10 +118,12 @@ class Runner:
         except Exception as caught:
             text, error = f"{type(caught).__name__}: {caught}", True
         finally:
+            self._timed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"text": text, "error": bool(error), "seconds": time.monotonic() - started}, []
 
     def _run_bash(self, script: str, timeout: float) -> command.Result:
+        self._timed = False
         left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
         self._send({"id": self._current, "busy": timeout}, [])
         try:
@@ -132,6 +131,7 @@ class Runner:
                 raise ValueError("a command cannot contain NUL bytes")
             return self._command(["/bin/bash", "-lc", script], timeout, b"")
         finally:
+            self._timed = True
             signal.setitimer(signal.ITIMER_REAL, max(left, 1.0))
 
     def _command(self, argv: "list[str]", timeout: float, stdin: bytes) -> command.Result:
@@ -178,7 +178,7 @@ class Runner:
     def _exactly(self, size: int) -> bytes:
         pieces = []
         while size:
-            piece = os.read(self._socket, min(size, 1 << 20))
+            piece = os.read(self._requests, min(size, 1 << 20))
             if not piece:
                 raise Gone()
             pieces.append(piece)
@@ -188,7 +188,12 @@ class Runner:
     def _send(self, header: _Header, blobs: "list[bytes]") -> None:
         view = memoryview(wire.pack(header, blobs))
         while view:
-            view = view[os.write(self._socket, view) :]
+            view = view[os.write(self._answers, view) :]
+
+    def too_long(self, _number: int, _frame: Any) -> None:
+        """Handler of SIGALRM: ends a tool. Commands may send it too, and then it is nothing."""
+        if self._timed:
+            raise ToolTimeout()
 
 
 def _words(error: Exception) -> str:
@@ -198,19 +203,15 @@ def _words(error: Exception) -> str:
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
-def _too_long(_number: int, _frame: Any) -> None:
-    raise ToolTimeout()
-
-
 def main() -> None:
-    """Keep the socket away from everything else, then serve."""
-    descriptor = os.dup(0)  # dup'ed descriptors are not inherited by commands
+    """Keep the wire away from everything else, then serve."""
+    runner = Runner(os.dup(0), os.dup(1))  # dup'ed descriptors are not inherited by commands
+    # As the init of its namespace it can be sent nothing that it does not handle. Handlers, and
+    # not SIG_IGN, which commands would inherit.
+    signal.signal(signal.SIGALRM, runner.too_long)
+    signal.signal(signal.SIGINT, lambda *_: None)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     with contextlib.suppress(Gone, ConnectionError):
-        Runner(descriptor).serve()
-
-
-if __name__ == "__main__":
-    main()
+        runner.serve()

@@ -1,0 +1,107 @@
+"""The processes behind one bubblewrap box: its monitor on the host, and the init inside.
+
+Protects against: a box of which anything is left after its end, zombies included.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+
+from tadpole.errors import SandboxStartError
+from tadpole.sandboxes.spawner import spawner
+
+
+class Monitor:
+    """A started bubblewrap, and this end of the wire to the runner in its box."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", control: socket.socket, status: int, stderr: int
+    ) -> None:
+        self.control = control
+        self._process, self._status_fd, self._stderr_fd = process, status, stderr
+
+    async def end(self) -> None:
+        """Kill everything and wait for it."""
+        self._kill_init()
+        if not await gone(self._process, 2.0):
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            await gone(self._process, 10.0)
+
+    def release(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in (self._status_fd, self._stderr_fd):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _kill_init(self) -> None:
+        """The namespace's init, not its monitor: that one then reaps it and ends by itself."""
+        if self._process.poll() is not None:
+            return
+        pid = self.init_pid()
+        if pid is None:
+            self._process.send_signal(signal.SIGKILL)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def init_pid(self) -> int | None:
+        """The host's process id of the box's first process; None before it is there."""
+        try:
+            report = os.pread(self._status_fd, 4096, 0)
+        except OSError:
+            return None
+        for line in report.splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(line)["child-pid"])
+        return None
+
+    def complaint(self) -> str:
+        """What the box's processes wrote to standard error, at most 4 KiB."""
+        return said(self._stderr_fd)
+
+
+def said(descriptor: int) -> str:
+    """The first 4 KiB of a file in memory, as text."""
+    with contextlib.suppress(OSError):
+        return os.pread(descriptor, 4096, 0).decode("utf-8", "replace").strip()
+    return ""
+
+
+def spawn(
+    argv: list[str], control: socket.socket, stderr: int, **options: object
+) -> "subprocess.Popen[bytes]":
+    """Start the host's end of a box with ``control`` as its standard input and output.
+
+    Raises SandboxStartError.
+    """
+    started = spawner().popen(argv, stdin=control, stdout=control, stderr=stderr, **options)
+    try:
+        # Waited for here, a few milliseconds, so that a cancellation cannot come between.
+        process: subprocess.Popen[bytes] = started.result()
+    except OSError as error:
+        raise SandboxStartError(f"cannot start {argv[0]}: {error}") from error
+    return process
+
+
+async def gone(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Wait for a child to end, at most ``seconds``; False if it does not."""
+    if process.poll() is not None:
+        return True
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(process.pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+        process.wait()
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

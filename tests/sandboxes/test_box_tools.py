@@ -1,0 +1,80 @@
+"""The real Leaf tools in a real box: what they may reach, and what they may not."""
+
+import pytest
+
+from tadpole.protocols import SandboxSpec
+from tadpole.sandboxes.bubblewrap import TOOLBOX
+
+
+@pytest.fixture
+def toolbox():
+    return TOOLBOX
+
+
+async def bash(box, command, **more):
+    return await box.tool("Bash", {"command": command, **more})
+
+
+async def edit(box, path, old, new):
+    return await box.tool("Edit", {"file_path": path, "old_string": old, "new_string": new})
+
+
+async def test_links_inside_work_and_links_to_the_outside_do_not(box, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("value = 1\n")
+    assert not (await edit(box, "link.py", "value = 1", "value = 2")).error
+    found = await box.delta()
+    assert [(c.path, c.content) for c in found] == [("pkg/core.py", b"value = 2\n")]
+    await bash(box, f"ln -s {victim} out; ln -s /etc/passwd etc; ln -s / root; ln -s /proc self")
+    # The box has a /tmp of its own: what stands there is another file.
+    await bash(box, f"mkdir -p {victim.parent}")
+    assert (await edit(box, "out", "value", "pwned")).error
+    assert not (await box.tool("Write", {"file_path": "out", "content": "its own"})).error
+    for path in ("etc", "root/etc/passwd", "self/self/environ", "root/usr/x", "/etc/x"):
+        assert (await edit(box, path, "value", "pwned")).error, path
+        assert (await box.tool("Write", {"file_path": path, "content": "pwned"})).error, path
+        assert (await box.tool("Read", {"file_path": path})).error, path
+    assert victim.read_text() == "value = 1\n"
+
+
+async def test_a_directory_that_becomes_a_link_between_two_calls(box):
+    assert not (await box.tool("Write", {"file_path": "pkg/new.py", "content": "a"})).error
+    await bash(box, "rm -rf pkg; ln -s /etc pkg")
+    seen = await box.tool("Write", {"file_path": "pkg/new.py", "content": "b"})
+    assert seen.error and "outside" in seen.text
+    assert [change.path for change in await box.delta()] == ["pkg/core.py", "pkg/deep/leaf.py"]
+
+
+async def test_a_pipe_is_no_file_and_blocks_nobody(box):
+    await bash(box, "mkfifo pipe; ln -s /dev/zero zero; ln -s loop loop")
+    for path in ("pipe", "zero", "loop", "/dev/stdin"):
+        assert (await box.tool("Read", {"file_path": path})).error, path
+    assert (await box.tool("Glob", {"pattern": "**/*.py"})).text.count(".py") >= 2
+
+
+async def test_nothing_of_a_call_is_left_when_its_output_is_shown(box, census):
+    seen = await bash(box, f"sleep {census.mark} & (setsid sleep {census.mark} &); echo done")
+    assert "done" in seen.text and not seen.error and census.count() == 0
+    late = await bash(box, f"trap '' TERM; echo begun; sleep {census.mark}", timeout=1)
+    assert late.error and "Timed out" in late.text and "begun" in late.text
+    assert census.count() == 0
+
+
+async def test_the_environment_of_the_task_comes_first_in_a_login_shell(engine, tree, tmp_path):
+    tool = tmp_path / "venv" / "bin" / "python"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho the venv\n")
+    tool.chmod(0o755)
+    spec = SandboxSpec(tree, {"/venv": tmp_path / "venv"}, {"PATH": "/venv/bin:/usr/bin:/bin"})
+    box = await engine.start(spec)
+    try:
+        assert "the venv" in (await bash(box, "python; command -v python")).text
+    finally:
+        await box.close()
+
+
+@pytest.mark.slow
+async def test_a_hundred_thousand_files_are_listed_within_bounds(box):
+    await bash(box, "mkdir many; cd many; seq 100000 | xargs touch", timeout=120)
+    seen = await box.tool("Glob", {"pattern": "**/*"})
+    assert not seen.error and len(seen.text.splitlines()) <= 1010

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+from tadpole.sandboxes.binaries import box_python
+from tadpole.sandboxes.bytecode import compiled
+
+
+def test_what_can_be_compiled_is_and_the_rest_is_left_out(tmp_path: Path):
+    good, bad, none = (tmp_path / name for name in ("good.py", "bad.py", "none.py"))
+    good.write_text("x = 1\n")
+    bad.write_text("x = \n")
+    made = compiled(box_python(), (good, bad, none))
+    assert set(made) == {good} and made[good].parent == tmp_path / "__pycache__"
+
+
+async def test_a_box_starts_from_bytecode_of_its_own_toolbox(box, toolbox):
+    result = await box.exec(["/bin/bash", "-c", "ls /.box/__pycache__"], timeout=20)
+    names = [name.partition(".")[0] for name in result.stdout.split()]
+    assert names == ["bounded", "toolbox"]
+    assert toolbox.read_text().startswith("\nimport time")
+    assert (await box.tool("Calls", {})).text == "Calls"  # the given one, not Leaf's
