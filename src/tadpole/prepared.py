@@ -32,9 +32,12 @@ class Prepared:
         self.policy.close()
 
 
-def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> Prepared:
+def prepare_policy(
+    config: Config, cache: Path, weights: Path | None = None, apart: bool = False
+) -> Prepared:
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
+    ``apart``: the policy has weights of its own, so that the model can be trained meanwhile.
     Raises ModelError, one line, where that is no model or cannot be fetched.
     """
     give_back_all()  # the policy and the optimizer of the stage before
@@ -58,5 +61,6 @@ def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> 
         dtype=dtype,
         slots=config.run.concurrency,
         max_context=config.leaf.max_context,
+        apart=apart,
     )
     return Prepared(loaded, dialogue, policy, dtype)

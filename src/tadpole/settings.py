@@ -200,6 +200,17 @@ class TrainConfig(Section):
     """alpha of the same. Not published."""
     length_floor: Share = 0.5
     """Lowest reward of a success. Ours: a success is never below a truncated one."""
+    max_lag: Natural = 0
+    """Updates that a token may lag behind the weights it trains; 0: rollout and update alternate.
+
+    Recipe: 1 or 3. From 1 on they overlap, and the policy in this process needs its weights twice.
+    """
+    batch_seconds: Positive = 14_400.0
+    """Seconds that an update waits for its last episodes before it goes without them. Ours."""
+    max_mean_gap: Positive = 0.05
+    """Mean |p - q| between training and rollout at which the run stops. Ours."""
+    max_dropped_share: Share = 0.3
+    """Share of the tokens dropped by the trust region at which the run stops. Ours."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
     micro_batch_tokens: Count = 65_536

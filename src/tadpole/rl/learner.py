@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tadpole.errors import TrainerError
+from tadpole.models.loading import first_not_finite
 from tadpole.models.memory import give_back
 from tadpole.models.slots import has_plain_attention
 from tadpole.rl.batch import MicroBatch, Sample, micro_batches
@@ -51,6 +52,7 @@ class Learner:
         dtype: torch.dtype = torch.float32,
         micro_batch_tokens: int = 2048,
         max_mean_gap: float = 0.05,
+        max_dropped_share: float = 1.0,
     ):
         self.model = model
         self.lr = lr
@@ -60,6 +62,7 @@ class Learner:
         self.dtype = dtype
         self.micro_batch_tokens = micro_batch_tokens
         self.max_mean_gap = max_mean_gap
+        self.max_dropped_share = max_dropped_share
         self.share = has_plain_attention(model.config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -69,8 +72,10 @@ class Learner:
     def update(self, samples: Sequence[Sample]) -> UpdateStats:
         """Apply one step. Raises TrainerError, with the weights untouched, where it must not be.
 
-        That is: nothing to train on, a loss or gradient that is not finite, or sampling and
-        training probabilities that disagree by more than ``max_mean_gap`` in the mean.
+        That is: nothing to train on, a loss or gradient that is not finite, sampling and training
+        probabilities that disagree by more than ``max_mean_gap`` in the mean, or more than
+        ``max_dropped_share`` of the tokens outside the trust region. Raises it, too, where the
+        step itself left weights that are not finite: they are lost then.
         """
         trainable = sum(sample.trainable for sample in samples)
         if not trainable:
@@ -150,10 +155,21 @@ class Learner:
         elif stats.mean_abs_pq > self.max_mean_gap:
             wrong = (
                 f"mean |p - q| is {stats.mean_abs_pq:.4f}, above {self.max_mean_gap}: the engine "
-                "samples from another distribution than the one that is trained"
+                "samples from another distribution than the one that is trained "
+                "(--train.max_mean_gap sets the limit)"
+            )
+        elif stats.dropped_share > self.max_dropped_share:
+            wrong = (
+                f"{stats.dropped_share:.0%} of the tokens are outside the trust region, above "
+                f"{self.max_dropped_share:.0%}: the policy has moved too far from the one that "
+                "sampled them (a lower --train.lr or --train.max_lag; --train.max_dropped_share "
+                "sets the limit)"
             )
         if wrong is None:
             self.optimizer.step()
+            name = first_not_finite(self.model)
+            if name is not None:
+                wrong = f"the update left weights that are not finite, first {name}"
         self.optimizer.zero_grad(set_to_none=True)
         give_back()
         if wrong is not None:
