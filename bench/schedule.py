@@ -5,7 +5,7 @@ engines and the learner are modelled. An engine slows each of its streams down t
 has; an episode is turns of sampling on the least loaded engine with tool calls in between; its
 length is lognormal. The rates are stand-ins, not measurements: compare the rows, not the hours.
 
-    python -m bench.schedule --updates 40
+    python -m bench.schedule --updates 20
 """
 
 import asyncio
@@ -153,8 +153,8 @@ async def _simulate(shape: Shape) -> Figures:
 
 
 @click.command()
-@click.option("--updates", default=40, help="Updates of each simulated climb.")
-@click.option("--seeds", default=3, help="Seeds; the rates are means over them.")
+@click.option("--updates", default=20, help="Updates of each simulated climb.")
+@click.option("--seeds", default=2, help="Seeds; the rates are means over them.")
 def main(updates: int, seeds: int) -> None:
     """Print the tables."""
     published = Shape(updates=updates)

@@ -112,6 +112,26 @@ class TestLearner:
         for name, tensor in model.state_dict().items():
             assert torch.equal(tensor, before[name])
 
+    def test_too_many_tokens_outside_the_trust_region_are_refused(self):
+        model = llama()
+        far = sample([1, 2], 1, advantage=-1.0, logq=0.0)  # q = 1: p - q < -0.2
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        with pytest.raises(TrainerError, match="100% of the tokens are outside the trust region"):
+            Learner(model, lr=1e-2, max_mean_gap=1.0, max_dropped_share=0.5).update([far])
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        stats = Learner(model, lr=1e-2, max_mean_gap=1.0, max_dropped_share=1.0).update([far])
+        assert stats.dropped_share == 1.0
+
+    def test_an_update_that_leaves_no_finite_weights_is_told(self):
+        model = llama()
+        learner = Learner(model, lr=1e-3, max_mean_gap=1.0)
+        learner.update(group(0))
+        state = learner.optimizer.state[model.model.embed_tokens.weight]
+        state["exp_avg"][5] = torch.nan  # a torn optimizer state
+        with pytest.raises(TrainerError, match=r"not finite, first model\.embed_tokens\.weight"):
+            learner.update(group(0))
+
     def test_nothing_to_train_on_is_an_error(self):
         with pytest.raises(TrainerError, match="at least one"):
             Learner(llama(), lr=1e-2).update([])
@@ -165,11 +185,94 @@ class TestClimb:
         with pytest.raises(TrainerError, match="no task to train on"):
             await climb.run([], lambda row: None)
 
+    async def test_a_checkpoint_with_nan_is_not_gone_on_from(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=2)
+        saved = await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        model = climb.learner.model
+        with torch.no_grad():
+            model.lm_head.weight[3, 3] = torch.nan
+        model.save_pretrained(saved)
+        again = make_climb(tmp_path / "run", updates=4)
+        with pytest.raises(TrainerError, match=r"not all finite, first model\.embed_tokens"):
+            await again.run(tasks(), lambda row: None)
+
+
+class TestOverlap:
+    @pytest.mark.parametrize("lag", [1, 3])
+    async def test_it_learns_within_its_lag(self, tmp_path, lag):
+        climb = make_climb(tmp_path / "run", 8, {"max_lag": lag, "max_mean_gap": 1.0})
+        rows = []
+        try:
+            saved = await climb.run(tasks(), rows.append)
+        finally:
+            climb.policy.close()
+        assert [row.update for row in rows] == list(range(1, 9))
+        assert rows[0].lag_max == 0 and max(row.lag_max for row in rows) in range(1, lag + 1)
+        assert all(row.episodes == 24 and row.invalid == 0 for row in rows)
+        # What is sampled last is what the last checkpoint holds, bit for bit.
+        fresh = type(climb.learner.model).from_pretrained(saved)
+        mine = climb.policy._rounded.state_dict()
+        assert all(torch.equal(tensor, mine[name]) for name, tensor in fresh.state_dict().items())
+        traces = [
+            climb.rundir.load_trace(row.trace) for row in climb.rundir.rows(ROLLOUTS, Attempt)
+        ]
+        assert {max(trace.tokens.versions) for trace in traces} <= set(range(8))
+
+    async def test_the_same_tasks_as_without(self, tmp_path):
+        made = []
+        for lag in (0, 1):
+            climb = make_climb(tmp_path / f"{lag}", 4, {"max_lag": lag, "max_mean_gap": 1.0})
+            await climb.run(tasks(5), lambda row: None)
+            climb.policy.close()
+            made.append(sorted(climb.rollout.made))
+        assert made[0] == made[1]
+
+    async def test_what_hangs_is_left_out_at_the_deadline(self, tmp_path):
+        hangs = {("train-0001", "t1", 3)}
+        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 2.0}, hangs=hangs)
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [(row.episodes, row.invalid) for row in rows] == [(23, 1), (24, 0)]
+
+    async def test_a_token_older_than_the_bound_is_never_trained_on(self, tmp_path):
+        """An engine that answers with weights it should have replaced long ago."""
+        climb = make_climb(tmp_path / "run", 3, {"max_lag": 0})
+        honest = climb.rollout.attempt
+
+        async def late(task, sample, **options):
+            attempt, trace = await honest(task, sample, **options)
+            if options["stage"] == "train-0003" and task.name == "t1":
+                old = tuple(min(v, 0) for v in trace.tokens.versions)
+                tokens = trace.tokens.model_copy(update={"versions": old})
+                trace = trace.model_copy(update={"tokens": tokens})
+            return attempt, trace
+
+        climb.rollout.attempt = late
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [(row.episodes, row.invalid, row.lag_max) for row in rows] == [
+            (24, 0, 0),
+            (24, 0, 0),
+            (16, 8, 0),
+        ]
+
+    async def test_infrastructure_that_breaks_all_ends_the_run(self, tmp_path):
+        broken = {(f"t{n}", m) for n in range(3) for m in range(8)}
+        climb = make_climb(tmp_path / "run", 1, broken=broken)
+        with pytest.raises(TrainerError, match="none of the 24 episodes of update 1"):
+            await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        assert not climb.rundir.rows(TABLE, UpdateRow)
+
 
 class TestKill:
-    def start(self, run, updates):
-        command = [sys.executable, str(ROOT / "tests/rl/climbing.py"), str(run), str(updates)]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def start(self, run, updates, lag=0):
+        program = str(ROOT / "tests/rl/climbing.py")
+        command = [sys.executable, program, str(run), str(updates), str(lag)]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
         return subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
