@@ -21,12 +21,11 @@ from tadpole.errors import TrainerError
 from tadpole.models.loading import first_not_finite
 from tadpole.outcome import OUTCOME_POLICY
 from tadpole.protocols import Sampling, TrainedPolicy
-from tadpole.rl.advantage import group_advantages, has_signal
 from tadpole.rl.batch import Sample
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
+from tadpole.rl.groups import learned_advantages
 from tadpole.rl.learner import Learner, UpdateStats
 from tadpole.rl.metrics import TABLE, UpdateRow
-from tadpole.rl.reward import shaped_reward
 from tadpole.rl.scheduler import Batch, Scheduler
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
@@ -208,29 +207,21 @@ class Climb:
         self, update: int, groups: Sequence[Sequence[Episode]]
     ) -> tuple[list[Sample], int, int]:
         """(samples, groups that are all solved, groups without signal)."""
-        s = self.settings
-        shaping = s.length_from_update and update >= s.length_from_update
         rng = np.random.default_rng([self.seed, update])
         samples, solved, dropped = [], 0, 0
         for group in groups:
             raws = [float(attempt.reward or 0.0) for attempt, _ in group]
             solved += bool(raws) and min(raws) == 1.0
-            if not has_signal(raws):
+            advantages = learned_advantages(
+                raws,
+                [attempt.generated_tokens for attempt, _ in group],
+                self.settings,
+                update=update,
+                rng=rng,
+            )
+            if advantages is None:
                 dropped += 1
                 continue
-            shaped = [
-                shaped_reward(
-                    raw,
-                    attempt.generated_tokens,
-                    free=s.length_free_tokens,
-                    alpha=s.length_alpha if shaping else 0.0,
-                    floor=s.length_floor,
-                )
-                for raw, (attempt, _) in zip(raws, group, strict=True)
-            ]
-            if s.shuffle_rewards:
-                shaped = list(rng.permutation(shaped))
-            advantages = group_advantages(shaped, s.advantage_eps)
             samples += [
                 Sample(trace.tokens, float(advantage))
                 for advantage, (_, trace) in zip(advantages, group, strict=True)
