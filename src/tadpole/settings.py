@@ -34,6 +34,14 @@ class DType(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class EngineKind(StrEnum):
+    """Who samples the policy."""
+
+    INPROCESS = "inprocess"
+    SGLANG = "sglang"
+    VLLM = "vllm"
+
+
 class Switch(StrEnum):
     """A part that decides for itself unless told."""
 
@@ -77,6 +85,19 @@ class PolicyConfig(Section):
     """Number format of the rollout: auto, float32 or bfloat16."""
     threads: Natural = 0
     """CPU threads for the model; 0 for all cores that this process may use."""
+    engine: EngineKind = EngineKind.INPROCESS
+    """Who samples: inprocess, sglang or vllm (servers that you have started; docs/engines.md)."""
+    urls: tuple[str, ...] = ()
+    """URLs of the rollout servers; commas between."""
+    engine_dir: str = ""
+    """Directory where servers read new weights; empty for engine/ in the run directory."""
+
+    @model_validator(mode="after")
+    def _served(self) -> Self:
+        if (self.engine is EngineKind.INPROCESS) == bool(self.urls):
+            wanted = "names no server" if not self.urls else "would not be asked"
+            raise ValueError(f"urls {wanted}: engine is {self.engine.value}")
+        return self
 
 
 class LeafConfig(Section):

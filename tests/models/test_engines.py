@@ -15,6 +15,7 @@ from tadpole.models.engines.sglang import SGLang
 from tadpole.models.engines.vllm import VLLM
 from tadpole.protocols import Sampling
 from tests.models.servers import SGLangServer, VLLMServer, served
+from tests.rl.climbing import make_climb, tasks
 from tests.tiny import llama
 
 END = 257
@@ -26,8 +27,8 @@ LOAD = {"sglang": "/update_weights_from_disk", "vllm": "/collective_rpc"}
 class Setting:
     """A learner's model, servers for it, and the policy that joins them."""
 
-    def __init__(self, stack, tmp_path, kind, number=1, adapter=False, seconds=20.0):
-        self.model, self.kind = llama(), kind
+    def __init__(self, stack, tmp_path, kind, number=1, adapter=False, seconds=20.0, model=None):
+        self.model, self.kind = model or llama(), kind
         self.servers, engines = [], []
         for _ in range(number):
             if kind == "sglang":
@@ -370,3 +371,29 @@ async def test_an_older_vllm_gives_ids_as_words(tmp_path):
         )
         with pytest.raises(ModelError, match=r"0\.10\.2 or newer"):
             await here.sample()
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+async def test_a_climb_over_servers(tmp_path, kind, lag):
+    """Sampled there and trained here, with the probabilities of one and the same policy."""
+    with ExitStack() as stack:
+        here = []
+
+        def make_policy(model, apart):
+            here.append(Setting(stack, tmp_path / "engine", kind, number=2, model=model))
+            return here[0].policy
+
+        train = {"max_lag": lag, "max_mean_gap": 1.0}
+        climb = make_climb(tmp_path / "run", 3, train, make_policy)
+        rows = []
+        await climb.run(tasks(), rows.append)
+        assert [(row.update, row.episodes, row.invalid) for row in rows] == [
+            (1, 24, 0),
+            (2, 24, 0),
+            (3, 24, 0),
+        ]
+        assert rows[0].max_abs_pq < 1e-5 and max(row.lag_max for row in rows) == lag
+        if lag == 0:
+            assert max(row.max_abs_pq for row in rows) < 1e-5
+        assert len(here[0].server.loaded) == 4  # the base, and after each update
+        assert not any(server.overlapped for server in here[0].servers)

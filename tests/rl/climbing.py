@@ -106,7 +106,13 @@ def tasks(number=3):
     ]
 
 
-def make_climb(path, updates, train=None, **rollout):
+def in_process(model, apart):
+    return InProcessPolicy(
+        model, end_ids=[257], fingerprint="base", slots=16, max_context=64, apart=apart
+    )
+
+
+def make_climb(path, updates, train=None, make_policy=None, **rollout):
     settings = TrainConfig(
         updates=updates,
         **{"groups": 3, "group_size": 8, "lr": 3e-3, "checkpoint_every": 2}
@@ -117,14 +123,7 @@ def make_climb(path, updates, train=None, **rollout):
         RunDir.open(path) if (path / "tadpole-run.json").exists() else RunDir.create(path, settings)
     )
     model = llama()
-    policy = InProcessPolicy(
-        model,
-        end_ids=[257],
-        fingerprint="base",
-        slots=16,
-        max_context=64,
-        apart=settings.max_lag > 0,
-    )
+    policy = (make_policy or in_process)(model, settings.max_lag > 0)
     return Climb(
         rollout=EvenTokens(policy, run, **rollout),
         policy=policy,
