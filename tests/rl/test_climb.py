@@ -13,10 +13,10 @@ import torch
 from tadpole.errors import TrainerError
 from tadpole.rl.batch import Sample, micro_batches
 from tadpole.rl.checkpoint import checkpoints, read_state
-from tadpole.rl.climb import ROLLOUTS, pick_tasks
+from tadpole.rl.dealing import pick_tasks
 from tadpole.rl.learner import Learner
 from tadpole.rl.logprob import token_logprobs
-from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rundir import RunDir
 from tadpole.trace import Attempt, Tokens
 from tests.rl.climbing import make_climb, tasks

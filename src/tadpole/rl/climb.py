@@ -7,9 +7,7 @@ attempts that those very weights had finished are used again, updates after it a
 """
 
 import asyncio
-import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,22 +16,29 @@ from typing import Any
 import numpy as np
 
 from tadpole.errors import TrainerError
-from tadpole.models.loading import first_not_finite
 from tadpole.outcome import OUTCOME_POLICY
 from tadpole.protocols import Sampling, TrainedPolicy
 from tadpole.rl.batch import Sample
-from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
+from tadpole.rl.checkpoint import (
+    CheckpointState,
+    checkpoints,
+    load_weights,
+    read_state,
+    save_checkpoint,
+)
+from tadpole.rl.dealing import pick_tasks
 from tadpole.rl.groups import learned_advantages
-from tadpole.rl.learner import Learner, UpdateStats
-from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rl.learner import Learner
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
+from tadpole.rl.provenance import digest
+from tadpole.rl.samples import contexts, versions
 from tadpole.rl.scheduler import Batch, Scheduler
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
 from tadpole.settings import TrainConfig
 from tadpole.task import Task
-from tadpole.trace import Attempt, Tokens, Trace
+from tadpole.trace import Attempt, Trace
 
-ROLLOUTS = "rollouts"
 RETRIES = 2
 
 Episode = tuple[Attempt, Trace]
@@ -89,14 +94,16 @@ class Climb:
         s = self.settings
 
         async def learn(update: int, batch: Batch[Owed, Episode]) -> None:
-            row = await self._update(batch)
             fingerprint = f"{self.base}+{update}.{self._incarnation}"
+            row = (await self._update(batch)).model_copy(update={"fingerprint": fingerprint})
             await self.policy.renew(fingerprint, update)
             self._begun, self._graded = time.monotonic(), self.rollout.seconds_grading
             # The row first: a kill in between makes the update, and its row, again.
             self.rundir.append(TABLE, row)
             if update == s.updates or update % s.checkpoint_every == 0:
-                state = CheckpointState(update=update, fingerprint=fingerprint)
+                made = checkpoints(root)
+                parent = read_state(made[-1]).weights if made else self.base
+                state = CheckpointState(update=update, fingerprint=fingerprint, parent=parent)
                 save_checkpoint(root, self.learner.model, self.tokenizer, self.learner, state)
             progress(row)
 
@@ -160,7 +167,7 @@ class Climb:
             if mine and OUTCOME_POLICY[row.outcome].trust:
                 # Later turns may be of weights that the crash took away.
                 trace = self.rundir.load_trace(row.trace) if self.settings.max_lag else None
-                if trace is None or max(trace.tokens.versions) <= self.policy.version:
+                if trace is None or versions(trace)[1] <= self.policy.version:
                     found[row.task, row.sample] = row
         return found
 
@@ -176,39 +183,44 @@ class Climb:
                 "or the policy's engine failed (tadpole doctor checks the boxes); the same "
                 "command goes on from here"
             )
-        samples, solved, dropped = self._samples(update, groups)
+        learned, solved, dropped = self._learned(update, groups)
+        samples = [
+            Sample(tokens, advantage)
+            for (_, trace), advantage in learned
+            for tokens in contexts(trace)
+        ]
         if not self.settings.max_lag:
             self.policy.rest()  # the update needs the memory
         stats = await asyncio.to_thread(self.learner.update, samples) if samples else None
-        return _row(
-            update,
-            episodes,
-            stats,
-            groups=len(groups),
-            solved=solved,
-            dropped=dropped,
-            invalid=len(made) - len(episodes),
-            lag=max((update - 1 - _oldest(sample.tokens) for sample in samples), default=0),
-            seconds=(
-                rolled - self._begun,
-                self.rollout.seconds_grading - self._graded,
-                time.monotonic() - rolled,
-            ),
+        row = UpdateRow.of([attempt for attempt, _ in episodes], stats, update=update)
+        return row.model_copy(
+            update={
+                "invalid": len(made) - len(episodes),
+                "groups": len(groups),
+                "solved_groups": solved,
+                "dropped_groups": dropped,
+                "lag_max": max(0, *(update - 1 - versions(trace)[0] for _, trace in episodes)),
+                "traces": tuple(attempt.trace for (attempt, _), _ in learned),
+                "digest": digest(trace for (_, trace), _ in learned),
+                "seconds_rollout": rolled - self._begun,
+                "seconds_grade": self.rollout.seconds_grading - self._graded,
+                "seconds_update": time.monotonic() - rolled,
+            }
         )
 
     def _fresh(self, update: int, episode: Episode | None) -> Episode | None:
         """The episode, unless a token of it is older than the bound (an engine that was late)."""
-        if episode is None or not any(episode[1].tokens.loss_mask):
-            return episode
-        lag = update - 1 - _oldest(episode[1].tokens)
+        if episode is None:
+            return None
+        lag = update - 1 - versions(episode[1])[0]
         return episode if lag <= self.settings.max_lag else None
 
-    def _samples(
+    def _learned(
         self, update: int, groups: Sequence[Sequence[Episode]]
-    ) -> tuple[list[Sample], int, int]:
-        """(samples, groups that are all solved, groups without signal)."""
+    ) -> tuple[list[tuple[Episode, float]], int, int]:
+        """(episodes to train on and their advantages, groups all solved, groups without signal)."""
         rng = np.random.default_rng([self.seed, update])
-        samples, solved, dropped = [], 0, 0
+        learned, solved, dropped = [], 0, 0
         for group in groups:
             raws = [float(attempt.reward or 0.0) for attempt, _ in group]
             solved += bool(raws) and min(raws) == 1.0
@@ -222,93 +234,9 @@ class Climb:
             if advantages is None:
                 dropped += 1
                 continue
-            samples += [
-                Sample(trace.tokens, float(advantage))
-                for advantage, (_, trace) in zip(advantages, group, strict=True)
-            ]
-        return samples, solved, dropped
-
-
-def pick_tasks(tasks: Sequence[Task], count: int, update: int, seed: int) -> list[Task]:
-    """The tasks of one update: all tasks in a seeded order, then all again in another one.
-
-    Depends on (seed, update) alone, so that a resumed climb meets the same tasks. No task comes
-    twice in one update unless there are fewer than ``count``.
-    """
-    ordered = sorted(tasks, key=lambda task: task.name)
-    chosen: list[Task] = []
-    position = (update - 1) * count
-    while len(chosen) < min(count, len(ordered)):
-        lap, place = divmod(position, len(ordered))
-        order = ordered[:]
-        random.Random(f"{seed} lap {lap}").shuffle(order)
-        if order[place] not in chosen:
-            chosen.append(order[place])
-        position += 1
-    return chosen
+            learned += list(zip(group, map(float, advantages), strict=True))
+        return learned, solved, dropped
 
 
 def _stage(update: int) -> str:
     return f"train-{update:04d}"
-
-
-def _oldest(tokens: Tokens) -> int:
-    """The lowest version that sampled any of the trainable tokens."""
-    pairs = zip(tokens.versions, tokens.loss_mask, strict=True)
-    return min(version for version, trained in pairs if trained)
-
-
-def load_weights(model: Any, checkpoint: Path) -> None:
-    """Replace a model's weights in place by those of a checkpoint of the same shape.
-
-    Raises TrainerError where they hold NaN or infinity.
-    """
-    fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
-    wrong = first_not_finite(fresh)
-    if wrong is not None:
-        raise TrainerError(
-            f"the weights in {checkpoint} are not all finite, first {wrong}: remove that directory "
-            "to go on from the checkpoint before it"
-        )
-    model.load_state_dict(fresh.state_dict())
-
-
-def _row(
-    update: int,
-    episodes: Sequence[Episode],
-    stats: UpdateStats | None,
-    *,
-    groups: int,
-    solved: int,
-    dropped: int,
-    invalid: int,
-    lag: int,
-    seconds: tuple[float, float, float],
-) -> UpdateRow:
-    rewards = [float(attempt.reward or 0.0) for attempt, _ in episodes]
-    return UpdateRow(
-        update=update,
-        episodes=len(episodes),
-        invalid=invalid,
-        mean_reward=float(np.mean(rewards)) if rewards else None,
-        std_reward=float(np.std(rewards)) if rewards else None,
-        groups=groups,
-        solved_groups=solved,
-        dropped_groups=dropped,
-        tokens=stats.tokens if stats else 0,
-        dropped_share=stats.dropped_share if stats else 0.0,
-        loss=stats.loss if stats else None,
-        grad_norm=stats.grad_norm if stats else None,
-        mean_abs_pq=stats.mean_abs_pq if stats else None,
-        max_abs_pq=stats.max_abs_pq if stats else None,
-        lag_max=lag,
-        entropy=stats.entropy if stats else None,
-        mean_turns=float(np.mean([a.turns for a, _ in episodes])) if episodes else 0.0,
-        mean_generated=float(np.mean([a.generated_tokens for a, _ in episodes]))
-        if episodes
-        else 0.0,
-        stops=dict(Counter(attempt.stop for attempt, _ in episodes)),
-        seconds_rollout=seconds[0],
-        seconds_grade=seconds[1],
-        seconds_update=seconds[2],
-    )
