@@ -1,6 +1,7 @@
 """A climb learns, leaves its rows, and survives kill -9."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -294,6 +295,41 @@ class TestKill:
         # One attempt per (task, policy, sample): what was made by one policy is not made twice.
         keys = [(a.task, a.policy, a.sample) for a in RunDir.open(run).rows(ROLLOUTS, Attempt)]
         assert len(keys) == len(set(keys))
+
+    @pytest.mark.slow
+    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path):
+        """The very weights and figures of a climb that nothing interrupted, bit for bit."""
+        rng = random.Random(5)
+        updates = 16
+        whole = self.start(tmp_path / "whole", updates)
+        _, errors = whole.communicate(timeout=240)
+        assert whole.returncode == 0, errors
+        kills = 0
+        while kills < 10:
+            process = self.start(tmp_path / "killed", updates)
+            if rng.random() < 0.8:
+                process.stdout.readline()  # an update was made; else somewhere before
+            else:
+                time.sleep(rng.uniform(0, 6))
+            time.sleep(rng.uniform(0, 0.4))
+            kills += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            if checkpoints(tmp_path / "killed" / "checkpoints")[updates // 2 - 1 :]:
+                break  # it was done before it could be killed ten times
+        last = self.start(tmp_path / "killed", updates)
+        _, errors = last.communicate(timeout=240)
+        assert last.returncode == 0, errors
+        assert kills >= 5
+        found = []
+        for name in ("whole", "killed"):
+            run = RunDir.open(tmp_path / name)
+            rows = {row.update: row for row in run.rows(TABLE, UpdateRow)}
+            figures = [(n, r.mean_reward, r.tokens, r.loss, r.grad_norm) for n, r in rows.items()]
+            saved = checkpoints(run.path / "checkpoints")[-1]
+            found.append((sorted(figures), (saved / "model.safetensors").read_bytes()))
+        assert found[0][0] == found[1][0]
+        assert found[0][1] == found[1][1]
 
 
 def test_tasks_are_dealt_like_cards():
