@@ -6,9 +6,10 @@ to norm 1, no reference KL and no entropy bonus.
 
 import math
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class UpdateStats:
     max_abs_pq: float
     dropped_share: float
     entropy: float  # nats a token
+    seconds_model: float  # in forward, backward and optimizer
 
 
 class Learner:
@@ -81,13 +83,16 @@ class Learner:
         if not trainable:
             raise TrainerError("an update needs at least one trainable token")
         total, gaps, worst, dropped, entropy = 0.0, 0.0, 0.0, 0, 0.0
+        self._seconds = 0.0
         self.model.train()
         for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
-            logp_N, entropy_N = self._score(batch)
+            with self._timed():
+                logp_N, entropy_N = self._score(batch)
             logq_N = batch.logq_N.to(logp_N.device)
             advantage_N = batch.advantage_N.to(logp_N.device)
-            loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with self._timed():
+                loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
+                loss.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 gap_N = (logp_N.exp() - logq_N.exp()).abs()
                 total += float(loss)
@@ -95,18 +100,20 @@ class Learner:
                 worst = max(worst, float(gap_N.max()))
                 dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
                 entropy += float(entropy_N.sum())
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
+        with self._timed():
+            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
-            total,
-            norm,
-            trainable,
-            gaps / trainable,
-            worst,
-            dropped / trainable,
-            entropy / trainable,
+            loss=total,
+            grad_norm=norm,
+            tokens=trainable,
+            mean_abs_pq=gaps / trainable,
+            max_abs_pq=worst,
+            dropped_share=dropped / trainable,
+            entropy=entropy / trainable,
+            seconds_model=0.0,
         )
         self._step_or_refuse(stats)
-        return stats
+        return replace(stats, seconds_model=self._seconds)
 
     def imitate(self, samples: Sequence[Sample], lr_share: float = 1.0) -> float:
         """One step of maximum likelihood on the marked tokens; the mean loss in nats a token.
@@ -143,6 +150,14 @@ class Learner:
         with self._numerics():
             return token_logprobs(self.model, batch, self.temperature)
 
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+        self._seconds += time.perf_counter() - start
+
     def _numerics(self) -> Any:
         if self.dtype is torch.float32:
             return nullcontext()
@@ -166,7 +181,8 @@ class Learner:
                 "sets the limit)"
             )
         if wrong is None:
-            self.optimizer.step()
+            with self._timed():
+                self.optimizer.step()
             name = first_not_finite(self.model)
             if name is not None:
                 wrong = f"the update left weights that are not finite, first {name}"

@@ -47,6 +47,7 @@ class UpdateRow(Record):
     seconds_rollout: float = 0.0
     seconds_grade: float = 0.0
     seconds_update: float = 0.0
+    seconds_model: float = 0.0  # of these, in forward, backward and optimizer
 
     @classmethod
     def of(cls, attempts: Sequence[Attempt], stats: "UpdateStats | None", *, update: int) -> Self:
