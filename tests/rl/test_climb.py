@@ -226,7 +226,9 @@ class TestOverlap:
             climb = make_climb(tmp_path / f"{lag}", 4, {"max_lag": lag, "max_mean_gap": 1.0})
             await climb.run(tasks(5), lambda row: None)
             climb.policy.close()
-            made.append(sorted(climb.rollout.made))
+            made.append(sorted((stage, task) for stage, task, _ in climb.rollout.made))
+            rows = climb.rundir.rows(ROLLOUTS, Attempt)
+            assert len({(row.task, row.policy, row.sample) for row in rows}) == len(rows) == 96
         assert made[0] == made[1]
 
     async def test_what_hangs_is_left_out_at_the_deadline(self, tmp_path):

@@ -137,12 +137,16 @@ class Climb:
 
     def _plan(self, update: int, tasks: Sequence[Task]) -> list[Owed]:
         """The episodes of an update, group by group."""
+        size = self.settings.group_size
         chosen = pick_tasks(tasks, self.settings.groups, update, self.seed)
         known = self._known(update)
+        # Where updates overlap, one policy may begin a task for several of them: an attempt is
+        # known by task, policy and sample.
+        first = (update - 1) * size if self.settings.max_lag else 0
         return [
             Owed(update, task, sample, known.get((task.id, sample)))
             for task in chosen
-            for sample in range(self.settings.group_size)
+            for sample in range(first, first + size)
         ]
 
     async def _attempt(self, owed: Owed) -> Episode | None:
