@@ -54,6 +54,7 @@ _FREE = {
     "policy.urls",
     "policy.engine_dir",
     "train.batch_seconds",
+    "train.gradient_checkpointing",
     "train.max_mean_gap",
     "train.max_dropped_share",
     "train.updates",

@@ -232,6 +232,10 @@ class TrainConfig(Section):
     """Mean |p - q| between training and rollout at which the run stops. Ours."""
     max_dropped_share: Share = 0.3
     """Share of the tokens dropped by the trust region at which the run stops. Ours."""
+    spike_norm: float = Field(default=0.0, ge=0)
+    """Norm of the gradient above which an update is skipped; 0 for never. Ours."""
+    gradient_checkpointing: bool = False
+    """Whether an update computes activations twice instead of keeping them: memory, not results."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
     micro_batch_tokens: Count = 65_536

@@ -164,6 +164,8 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         micro_batch_tokens=asked.micro_batch_tokens,
         max_mean_gap=asked.max_mean_gap,
         max_dropped_share=asked.max_dropped_share,
+        spike_norm=asked.spike_norm,
+        checkpointing=asked.gradient_checkpointing,
     )
     climb = Climb(
         rollout=_rollout(job, start),
@@ -183,7 +185,8 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         def show(row: UpdateRow) -> None:
             reward = "none" if row.mean_reward is None else f"{row.mean_reward:.3f}"
             gap = "" if row.max_abs_pq is None else f", max |p - q| {row.max_abs_pq:.1e}"
-            bar.update(done=row.update, note=f"mean reward {reward}{gap}")
+            skipped = f", skipped: {row.skipped}" if row.skipped else ""
+            bar.update(done=row.update, note=f"mean reward {reward}{gap}{skipped}")
 
         return await climb.run(tasks, show)
 

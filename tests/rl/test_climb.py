@@ -133,6 +133,36 @@ class TestLearner:
         with pytest.raises(TrainerError, match=r"not finite, first model\.embed_tokens\.weight"):
             learner.update(group(0))
 
+    @pytest.mark.parametrize("case", ["not finite", "spike"])
+    def test_a_step_that_would_do_harm_is_skipped_and_says_so(self, case):
+        model = llama()
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        if case == "spike":
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0, spike_norm=1e-9)
+            stats = learner.update(group(0))
+            assert "is above 1e-09" in stats.skipped
+        else:
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0)
+            # p / q overflows although p - q is small: log q of a token that was never drawn
+            stats = learner.update([sample([1, 2, 3], 1, advantage=1.0, logq=-200.0)])
+            assert "is not finite" in stats.skipped
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        assert not learner.update(group(1)).skipped or case == "spike"  # and it goes on
+
+    def test_gradient_checkpointing_changes_nothing(self):
+        states = []
+        for checkpointing in (False, True):
+            model = llama()
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0, checkpointing=checkpointing)
+            learner.update(group(0))
+            learner.update(group(1))
+            states.append(model.state_dict())
+            with torch.no_grad():  # it still decodes with a cache
+                assert model(torch.tensor([[1, 2]]), use_cache=True).past_key_values is not None
+        for name, tensor in states[0].items():
+            torch.testing.assert_close(tensor, states[1][name], atol=1e-6, rtol=1e-5)
+
     def test_nothing_to_train_on_is_an_error(self):
         with pytest.raises(TrainerError, match="at least one"):
             Learner(llama(), lr=1e-2).update([])
@@ -180,6 +210,15 @@ class TestClimb:
         assert (rows[0].dropped_groups, rows[0].solved_groups, rows[0].loss) == (3, 3, None)
         for name, tensor in climb.learner.model.state_dict().items():
             assert torch.equal(tensor, before[name])
+
+    async def test_three_skipped_updates_in_a_row_end_it(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=6)
+        climb.learner.spike_norm = 1e-9
+        rows = []
+        with pytest.raises(TrainerError, match="3 updates in a row were skipped"):
+            await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [bool(row.skipped) for row in rows] == [True, True]
 
     async def test_no_tasks(self, tmp_path):
         climb = make_climb(tmp_path / "run", updates=1)

@@ -40,6 +40,7 @@ from tadpole.task import Task
 from tadpole.trace import Attempt, Trace
 
 RETRIES = 2
+MOST_SKIPS = 2  # updates in a row that may be skipped
 
 Episode = tuple[Attempt, Trace]
 
@@ -79,6 +80,7 @@ class Climb:
                 "(--calibrate.low, --calibrate.high)"
             )
         root = self.rundir.directory("checkpoints")
+        self._skips = 0
         done = await self._resume(root)
         if done < self.settings.updates:
             await self._climb(done, tasks, progress, root)
@@ -196,6 +198,12 @@ class Climb:
         if not self.settings.max_lag:
             self.policy.rest()  # the update needs the memory
         stats = await asyncio.to_thread(self.learner.update, samples) if samples else None
+        self._skips = self._skips + 1 if stats is not None and stats.skipped else 0
+        if stats is not None and self._skips > MOST_SKIPS:
+            raise TrainerError(
+                f"{self._skips} updates in a row were skipped, the last because "
+                f"{stats.skipped}: go on from an earlier checkpoint, with a lower --train.lr"
+            )
         row = UpdateRow.of([attempt for attempt, _ in episodes], stats, update=update)
         return row.model_copy(
             update={

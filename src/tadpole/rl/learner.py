@@ -36,6 +36,7 @@ class UpdateStats:
     dropped_share: float
     entropy: float  # nats a token
     seconds_model: float  # in forward, backward and optimizer
+    skipped: str = ""  # why no step was taken
 
 
 class Learner:
@@ -55,6 +56,8 @@ class Learner:
         micro_batch_tokens: int = 2048,
         max_mean_gap: float = 0.05,
         max_dropped_share: float = 1.0,
+        spike_norm: float = 0.0,
+        checkpointing: bool = False,
     ):
         self.model = model
         self.lr = lr
@@ -65,6 +68,12 @@ class Learner:
         self.micro_batch_tokens = micro_batch_tokens
         self.max_mean_gap = max_mean_gap
         self.max_dropped_share = max_dropped_share
+        self.spike_norm = spike_norm
+        self.checkpointing = checkpointing
+        if checkpointing:
+            # The later name of the same, where this transformers has it.
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.share = has_plain_attention(model.config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -74,10 +83,11 @@ class Learner:
     def update(self, samples: Sequence[Sample]) -> UpdateStats:
         """Apply one step. Raises TrainerError, with the weights untouched, where it must not be.
 
-        That is: nothing to train on, a loss or gradient that is not finite, sampling and training
-        probabilities that disagree by more than ``max_mean_gap`` in the mean, or more than
-        ``max_dropped_share`` of the tokens outside the trust region. Raises it, too, where the
-        step itself left weights that are not finite: they are lost then.
+        That is: nothing to train on, sampling and training probabilities that disagree by more
+        than ``max_mean_gap`` in the mean, or more than ``max_dropped_share`` of the tokens
+        outside the trust region. Raises it, too, where the step itself left weights that are not
+        finite: they are lost then. A loss or gradient that is not finite, or a gradient longer
+        than ``spike_norm`` (0: any), skips the step; ``skipped`` says why.
         """
         trainable = sum(sample.trainable for sample in samples)
         if not trainable:
@@ -112,8 +122,8 @@ class Learner:
             entropy=entropy / trainable,
             seconds_model=0.0,
         )
-        self._step_or_refuse(stats)
-        return replace(stats, seconds_model=self._seconds)
+        skipped = self._step_or_refuse(stats)
+        return replace(stats, seconds_model=self._seconds, skipped=skipped)
 
     def imitate(self, samples: Sequence[Sample], lr_share: float = 1.0) -> float:
         """One step of maximum likelihood on the marked tokens; the mean loss in nats a token.
@@ -163,10 +173,13 @@ class Learner:
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=self.dtype)
 
-    def _step_or_refuse(self, stats: UpdateStats) -> None:
-        wrong = None
+    def _step_or_refuse(self, stats: UpdateStats) -> str:
+        """Take the step; why it was skipped, where it was."""
+        wrong, skipped = None, ""
         if not (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
-            wrong = f"loss {stats.loss} or gradient norm {stats.grad_norm} is not finite"
+            skipped = f"loss {stats.loss} or gradient norm {stats.grad_norm} is not finite"
+        elif 0 < self.spike_norm < stats.grad_norm:
+            skipped = f"gradient norm {stats.grad_norm:.3g} is above {self.spike_norm:g}"
         elif stats.mean_abs_pq > self.max_mean_gap:
             wrong = (
                 f"mean |p - q| is {stats.mean_abs_pq:.4f}, above {self.max_mean_gap}: the engine "
@@ -180,13 +193,16 @@ class Learner:
                 "sampled them (a lower --train.lr or --train.max_lag; --train.max_dropped_share "
                 "sets the limit)"
             )
-        if wrong is None:
+        if wrong is None and not skipped:
             with self._timed():
                 self.optimizer.step()
             name = first_not_finite(self.model)
             if name is not None:
                 wrong = f"the update left weights that are not finite, first {name}"
         self.optimizer.zero_grad(set_to_none=True)
+        if self.checkpointing:
+            self.model.eval()  # in training mode a checkpointed model decodes without its cache
         give_back()
         if wrong is not None:
             raise TrainerError(wrong)
+        return skipped

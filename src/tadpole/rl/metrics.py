@@ -34,6 +34,7 @@ class UpdateRow(Record):
     dropped_share: float = 0.0  # of the trainable tokens, by the trust region
     loss: float | None = None  # None where every group was dropped and no step was taken
     grad_norm: float | None = None
+    skipped: str = ""  # why the step was not taken although there was something to train on
     mean_abs_pq: float | None = None  # |p - q| over the trainable tokens
     max_abs_pq: float | None = None
     lag_max: int = 0  # updates between the oldest sampled token and this update
