@@ -373,7 +373,7 @@ async def test_an_older_vllm_gives_ids_as_words(tmp_path):
             await here.sample()
 
 
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(("kind", "lag"), [("sglang", 1), ("vllm", 0)], indirect=["kind"])
 async def test_a_climb_over_servers(tmp_path, kind, lag):
     """Sampled there and trained here, with the probabilities of one and the same policy."""
     with ExitStack() as stack:

@@ -32,7 +32,7 @@ TEXT = st.lists(
     max_size=8,
 ).map("".join)
 PROPERTY = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
