@@ -27,7 +27,7 @@ from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes import ladder
 from tadpole.sandboxes.probe import Engine
 from tadpole.sandboxes.session import GRACE, Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 
 LIMITS = Limits(
@@ -249,7 +249,7 @@ def _children() -> int:
 @click.option(
     "--engine",
     type=click.Choice([kind.value for kind in ladder.LADDER]),
-    default=EngineKind.SESSION.value,
+    default=BoxKind.SESSION.value,
     help="Which engine's boxes.",
 )
 def main(seconds: float, seed: int, engine: str) -> None:
@@ -258,7 +258,7 @@ def main(seconds: float, seed: int, engine: str) -> None:
         tree = Path(directory)
         tree.chmod(0o755)
         (tree / "a.py").write_text("value = 1\n")
-        fuzzer = Fuzzer(ladder.make(EngineKind(engine)), tree, seed)
+        fuzzer = Fuzzer(ladder.make(BoxKind(engine)), tree, seed)
         asyncio.run(fuzzer.run(seconds))
         if sorted(os.listdir(tree)) != ["a.py"] or (tree / "a.py").read_text() != "value = 1\n":
             fuzzer.failures.append("the host's tree was changed")

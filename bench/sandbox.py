@@ -20,7 +20,7 @@ from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes import ladder
 from tadpole.sandboxes.probe import Engine
 from tadpole.sandboxes.session import Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 FILES, FILE_BYTES = 1000, 5000
 STARTERS = 4  # boxes that are being started at a time
@@ -43,7 +43,7 @@ print(json.dumps(toolbox.call("Read", arguments, sys.argv[3], None)))
 @click.option(
     "--engine",
     type=click.Choice([kind.value for kind in ladder.LADDER]),
-    default=EngineKind.SESSION.value,
+    default=BoxKind.SESSION.value,
     help="Which engine's boxes.",
 )
 @click.option("--rounds", default=40, help="Repetitions of starts and Bash calls; tools: x 25.")
@@ -56,7 +56,7 @@ def main(engine: str, rounds: int, boxes: int) -> None:
         tree = _tree(top / "tree")
         tempfile.tempdir = str(top / "tmp")  # ours alone, so that what is left in it is ours
         (top / "tmp").mkdir(mode=0o755)
-        chosen = ladder.make(EngineKind(engine))
+        chosen = ladder.make(BoxKind(engine))
         click.echo(
             f"{chosen.kind.value}: {chosen.made_of}; {os.cpu_count()} cores, load ", nl=False
         )
@@ -152,7 +152,7 @@ async def _podman(rounds: int) -> list[float]:
     program = shutil.which("podman")
     if program is None:
         return []
-    made = await ladder.make(EngineKind.CONTAINER).start(SandboxSpec(tree=Path("/usr/share/doc")))
+    made = await ladder.make(BoxKind.CONTAINER).start(SandboxSpec(tree=Path("/usr/share/doc")))
     try:
         listed = process.run([program, "ps", "--latest", "--format", "{{.Names}}"], timeout=30)
         argv = [program, "exec", listed.stdout.decode().strip(), "/bin/true"]

@@ -1,4 +1,4 @@
-"""A policy of a run: in memory (weights, dialogue, sampler), or behind a server."""
+"""A policy of a run: in memory (weights, dialogue, whoever samples it), or behind a server."""
 
 import os
 from dataclasses import dataclass
@@ -13,12 +13,18 @@ from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
 from tadpole.models.embedded import embedded_policy
+from tadpole.models.engines.engine import Engine
+from tadpole.models.engines.policy import ServerPolicy
+from tadpole.models.engines.sglang import SGLang
+from tadpole.models.engines.vllm import VLLM
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
 from tadpole.models.memory import give_back_all
 from tadpole.models.openai_chat import OpenAIChat
 from tadpole.protocols import ChatModel
-from tadpole.settings import EMBEDDED, SERVED
+from tadpole.settings import EMBEDDED, SERVED, EngineKind
+
+SERVED_AS = "policy"  # the name under which a vLLM server serves the model
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,11 @@ class Prepared:
 
     loaded: Loaded
     dialogue: Dialogue
-    policy: InProcessPolicy
+    policy: InProcessPolicy | ServerPolicy
     dtype: torch.dtype  # of the rollout, and of the learner's autocast
 
     def close(self) -> None:
-        """End the sampling thread. Idempotent."""
+        """End the sampling. Idempotent."""
         self.policy.close()
 
 
@@ -56,9 +62,12 @@ def reach_policy(config: Config) -> Served:
     return Served(model, ChatDialogue(profile))
 
 
-def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> Prepared:
+def prepare_policy(
+    config: Config, cache: Path, weights: Path | None = None, apart: bool = False
+) -> Prepared:
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
+    ``apart``: the policy has weights of its own, so that the model can be trained meanwhile.
     Raises ModelError, one line, where that is no model or cannot be fetched.
     """
     give_back_all()  # the policy and the optimizer of the stage before
@@ -75,12 +84,39 @@ def prepare_policy(config: Config, cache: Path, weights: Path | None = None) -> 
     call_format = format_of(loaded.tokenizer.chat_template or "")
     profile = make_profile(config.leaf.profile, call_format)
     dialogue = Dialogue(loaded.tokenizer, call_format, profile)
-    policy = InProcessPolicy(
-        loaded.model,
-        end_ids=sorted(dialogue.end_ids),
+    policy: InProcessPolicy | ServerPolicy
+    if asked.engine is EngineKind.INPROCESS:
+        policy = InProcessPolicy(
+            loaded.model,
+            end_ids=sorted(dialogue.end_ids),
+            fingerprint=loaded.fingerprint,
+            dtype=dtype,
+            slots=config.run.concurrency,
+            max_context=config.leaf.max_context,
+            apart=apart,
+        )
+    else:
+        policy = _served(config, loaded, sorted(dialogue.end_ids))
+    return Prepared(loaded, dialogue, policy, dtype)
+
+
+def _served(config: Config, loaded: Loaded, end_ids: list[int]) -> ServerPolicy:
+    """Rollout servers that sample the weights of ``loaded``, as they are at each renewal."""
+    asked = config.policy
+
+    def write(directory: Path) -> None:
+        loaded.model.save_pretrained(directory)
+        loaded.tokenizer.save_pretrained(directory)
+
+    engines: list[Engine] = [
+        SGLang(url) if asked.engine is EngineKind.SGLANG else VLLM(url, model=SERVED_AS)
+        for url in asked.urls
+    ]
+    return ServerPolicy(
+        engines,
+        write=write,
+        directory=Path(asked.engine_dir or Path(config.run.dir) / "engine"),
+        end_ids=end_ids,
         fingerprint=loaded.fingerprint,
-        dtype=dtype,
-        slots=config.run.concurrency,
         max_context=config.leaf.max_context,
     )
-    return Prepared(loaded, dialogue, policy, dtype)

@@ -162,6 +162,23 @@ class TokenPolicy(Protocol):
         ...
 
 
+class TrainedPolicy(TokenPolicy, Protocol):
+    """A policy whose weights a climb replaces."""
+
+    version: int  # updates that the weights in force have seen
+
+    async def renew(self, fingerprint: str, version: int) -> None:
+        """Sample from the learner's weights as they are now; returns once they are in force.
+
+        Turns that have begun may end on the old ones. Raises ModelError.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Give memory back, only while no request is open: an update is about to need it."""
+        ...
+
+
 Message = dict[str, Any]  # as in the OpenAI chat interface
 
 

@@ -35,6 +35,14 @@ class DType(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class EngineKind(StrEnum):
+    """Who samples the policy."""
+
+    INPROCESS = "inprocess"
+    SGLANG = "sglang"
+    VLLM = "vllm"
+
+
 class Switch(StrEnum):
     """A part that decides for itself unless told."""
 
@@ -43,7 +51,7 @@ class Switch(StrEnum):
     OFF = "off"
 
 
-class EngineKind(StrEnum):
+class BoxKind(StrEnum):
     """How boxes are made; AUTO takes the first of the others that holds on this machine."""
 
     AUTO = "auto"
@@ -89,6 +97,19 @@ class PolicyConfig(Section):
     """Number format of the rollout: auto, float32 or bfloat16."""
     threads: Natural = 0
     """CPU threads for the model; 0 for all cores that this process may use."""
+    engine: EngineKind = EngineKind.INPROCESS
+    """Who samples: inprocess, sglang or vllm (servers that you have started; docs/engines.md)."""
+    urls: tuple[str, ...] = ()
+    """URLs of the rollout servers; commas between."""
+    engine_dir: str = ""
+    """Directory where servers read new weights; empty for engine/ in the run directory."""
+
+    @model_validator(mode="after")
+    def _served(self) -> Self:
+        if (self.engine is EngineKind.INPROCESS) == bool(self.urls):
+            wanted = "names no server" if not self.urls else "would not be asked"
+            raise ValueError(f"urls {wanted}: engine is {self.engine.value}")
+        return self
 
 
 class LeafConfig(Section):
@@ -235,6 +256,21 @@ class TrainConfig(Section):
     """alpha of the same. Not published."""
     length_floor: Share = 0.5
     """Lowest reward of a success. Ours: a success is never below a truncated one."""
+    max_lag: Natural = 0
+    """Updates that a token may lag behind the weights it trains; 0: rollout and update alternate.
+
+    Recipe: 1 or 3. From 1 on they overlap, and the policy in this process needs its weights twice.
+    """
+    batch_seconds: Positive = 14_400.0
+    """Seconds that an update waits for its last episodes before it goes without them. Ours."""
+    max_mean_gap: Positive = 0.05
+    """Mean |p - q| between training and rollout at which the run stops. Ours."""
+    max_dropped_share: Share = 0.3
+    """Share of the tokens dropped by the trust region at which the run stops. Ours."""
+    spike_norm: float = Field(default=0.0, ge=0)
+    """Norm of the gradient above which an update is skipped; 0 for never. Ours."""
+    gradient_checkpointing: bool = False
+    """Whether an update computes activations twice instead of keeping them: memory, not results."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
     micro_batch_tokens: Count = 65_536
@@ -257,7 +293,7 @@ class TrainConfig(Section):
 class SandboxConfig(Section):
     """What isolates episodes and gradings. There is no setting that switches it off."""
 
-    engine: EngineKind = EngineKind.AUTO
+    engine: BoxKind = BoxKind.AUTO
     """auto (the first that holds here), session, flat (both bubblewrap) or container. Ours."""
     image: str = ""
     """Image of the container engine, with a Python 3.6 or newer; empty for an empty one that is

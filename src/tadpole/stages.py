@@ -135,7 +135,8 @@ async def calibrate_tasks(job: Job) -> Split:
 async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
     tasks = job.part(Part.TRAIN)
-    with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE) as start:
+    lag = job.config.train.max_lag
+    with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE, lag > 0) as start:
         checkpoint = await _climb(job, _trainable(start), tasks)
     note_policy(
         job.rundir,
@@ -162,6 +163,10 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         temperature=job.config.sampling.temperature,
         dtype=start.dtype,
         micro_batch_tokens=asked.micro_batch_tokens,
+        max_mean_gap=asked.max_mean_gap,
+        max_dropped_share=asked.max_dropped_share,
+        spike_norm=asked.spike_norm,
+        checkpointing=asked.gradient_checkpointing,
     )
     climb = Climb(
         rollout=_rollout(job, start),
@@ -180,7 +185,9 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
 
         def show(row: UpdateRow) -> None:
             reward = "none" if row.mean_reward is None else f"{row.mean_reward:.3f}"
-            bar.update(done=row.update, note=f"mean reward {reward}")
+            gap = "" if row.max_abs_pq is None else f", max |p - q| {row.max_abs_pq:.1e}"
+            skipped = f", skipped: {row.skipped}" if row.skipped else ""
+            bar.update(done=row.update, note=f"mean reward {reward}{gap}{skipped}")
 
         return await climb.run(tasks, show)
 
@@ -216,8 +223,13 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
 
 
 @contextmanager
-def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared | Served]:
-    """A policy of the run. Raises RunError where the run does not have it yet."""
+def prepared_policy(
+    job: Job, which: PolicyRole, apart: bool = False
+) -> Iterator[Prepared | Served]:
+    """A policy of the run. Raises RunError where the run does not have it yet.
+
+    ``apart``: it will be sampled while its model is trained.
+    """
     weights: Path | None = None
     if which is PolicyRole.BEFORE and job.warms_up:
         made = checkpoints(job.rundir.path / WARMUP)
@@ -233,7 +245,7 @@ def prepared_policy(job: Job, which: PolicyRole) -> Iterator[Prepared | Served]:
     if weights is None and job.config.policy.model.startswith(SERVED):
         prepared = reach_policy(job.config)
     else:
-        prepared = prepare_policy(job.config, job.workshop.cache, weights)
+        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart)
     try:
         yield prepared
     finally:

@@ -101,6 +101,52 @@ async def test_refresh_samples_from_the_new_weights():
         sampler.close()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+async def test_weights_apart_are_taken_over_between_two_turns(dtype):
+    """The model is trained while it is sampled: each turn is of one version, whole."""
+    model = llama()
+    sampler = policy(model, slots=3, apart=True, dtype=dtype)
+    versions = [llama(seed=seed) for seed in range(4)]
+    parts = []
+
+    async def talk(name):
+        ids = [1, 2, 3 + name]
+        for turn in range(6):
+            sampled = await sampler.sample(
+                ids, Sampling(max_tokens=8), episode=str(name), seed=turn
+            )
+            parts.append((tuple(ids), sampled))
+            ids += sampled.ids
+        sampler.release(str(name))
+
+    async def train():
+        for version in (1, 2, 3):
+            await asyncio.sleep(0.02)
+            model.load_state_dict(versions[version].state_dict())  # torn, for who looks now
+            await sampler.renew(f"tiny+{version}", version)
+            assert (sampler.fingerprint, sampler.version) == (f"tiny+{version}", version)
+
+    try:
+        await asyncio.gather(*(talk(name) for name in range(6)), train())
+        await talk(9)
+        assert len({sampled.version for _, sampled in parts}) > 1
+        for ids, sampled in parts:
+            one = versions[sampled.version]
+            with torch.autocast("cpu", dtype=dtype, enabled=dtype is torch.bfloat16):
+                gap = worst_gap(one, [([*ids, *sampled.ids], [(len(ids), sampled)])])
+            assert gap < (1e-5 if dtype is torch.float32 else 0.05)
+    finally:
+        sampler.close()
+
+
+async def test_a_closed_policy_says_so_to_who_renews_it():
+    sampler = policy(llama(), slots=2, apart=True)
+    await sampler.sample([1], Sampling(max_tokens=2), episode="a", seed=0)
+    sampler.close()
+    await sampler.renew("tiny+1", 1)  # nothing is being sampled: at once
+    assert sampler.version == 1
+
+
 async def test_bfloat16_rollout_follows_the_learners_autocast():
     model = llama()
     sampler = policy(model, slots=8, dtype=torch.bfloat16)

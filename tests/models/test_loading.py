@@ -38,6 +38,15 @@ def test_missing_weights_are_not_filled_with_random_ones(directory):
     assert "missing" in refused(directory)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(directory, value):
+    model = llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[2, 5] = value
+    model.save_pretrained(directory)
+    assert "first model.layers.1.mlp.up_proj.weight" in refused(directory)
+
+
 def test_truncated_weights(directory):
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])

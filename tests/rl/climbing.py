@@ -1,7 +1,7 @@
 """A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
 
 Run as a program it climbs in a run directory, to be killed by a test:
-``python climbing.py RUN UPDATES``.
+``python climbing.py RUN UPDATES [LAG]``.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ class EvenTokens:
     """Stands where a Rollout stands: one turn, and reward 1 for an even token."""
 
     seconds_grading = 0.0
+    concurrency = 12
 
-    def __init__(self, policy, rundir, *, broken=frozenset(), fixed_reward=None):
+    def __init__(self, policy, rundir, *, broken=frozenset(), fixed_reward=None, hangs=frozenset()):
+        self.hangs = set(hangs)
         self.policy, self.rundir = policy, rundir
         self.broken, self.fixed_reward = set(broken), fixed_reward
         self.made = []
@@ -37,6 +39,8 @@ class EvenTokens:
         name = f"{stage}/{task.name}-{sample}"
         sampled = await self.policy.sample(prompt, sampling, episode=name, seed=hash_of(name, seed))
         self.policy.release(name)
+        if (stage, task.name, sample) in self.hangs:
+            await asyncio.sleep(3600)
         self.made.append((stage, task.name, sample))
         infrastructure = (task.name, sample) in self.broken
         solved = sampled.ids[0] % 2 == 0
@@ -102,19 +106,33 @@ def tasks(number=3):
     ]
 
 
-def make_climb(path, updates, **rollout):
+def in_process(model, apart):
+    return InProcessPolicy(
+        model, end_ids=[257], fingerprint="base", slots=16, max_context=64, apart=apart
+    )
+
+
+def make_climb(path, updates, train=None, make_policy=None, **rollout):
     settings = TrainConfig(
-        updates=updates, groups=3, group_size=8, lr=3e-3, checkpoint_every=2, micro_batch_tokens=512
+        updates=updates,
+        **{"groups": 3, "group_size": 8, "lr": 3e-3, "checkpoint_every": 2}
+        | {"micro_batch_tokens": 512}
+        | (train or {}),
     )
     run = (
         RunDir.open(path) if (path / "tadpole-run.json").exists() else RunDir.create(path, settings)
     )
     model = llama()
-    policy = InProcessPolicy(model, end_ids=[257], fingerprint="base", slots=16, max_context=64)
+    policy = (make_policy or in_process)(model, settings.max_lag > 0)
     return Climb(
         rollout=EvenTokens(policy, run, **rollout),
         policy=policy,
-        learner=Learner(model, lr=settings.lr, micro_batch_tokens=settings.micro_batch_tokens),
+        learner=Learner(
+            model,
+            lr=settings.lr,
+            micro_batch_tokens=settings.micro_batch_tokens,
+            max_mean_gap=settings.max_mean_gap,
+        ),
         tokenizer=byte_tokenizer(),
         rundir=run,
         settings=settings,
@@ -125,6 +143,7 @@ def make_climb(path, updates, **rollout):
 
 
 if __name__ == "__main__":
-    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]))
+    lag = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]), {"max_lag": lag})
     asyncio.run(climb.run(tasks(), lambda row: print(row.update, row.mean_reward, flush=True)))
     climb.policy.close()

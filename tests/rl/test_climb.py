@@ -1,6 +1,7 @@
 """A climb learns, leaves its rows, and survives kill -9."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,10 +14,10 @@ import torch
 from tadpole.errors import TrainerError
 from tadpole.rl.batch import Sample, micro_batches
 from tadpole.rl.checkpoint import checkpoints, read_state
-from tadpole.rl.climb import ROLLOUTS, pick_tasks
+from tadpole.rl.dealing import pick_tasks
 from tadpole.rl.learner import Learner
 from tadpole.rl.logprob import token_logprobs
-from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rundir import RunDir
 from tadpole.trace import Attempt, Tokens
 from tests.rl.climbing import make_climb, tasks
@@ -112,6 +113,56 @@ class TestLearner:
         for name, tensor in model.state_dict().items():
             assert torch.equal(tensor, before[name])
 
+    def test_too_many_tokens_outside_the_trust_region_are_refused(self):
+        model = llama()
+        far = sample([1, 2], 1, advantage=-1.0, logq=0.0)  # q = 1: p - q < -0.2
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        with pytest.raises(TrainerError, match="100% of the tokens are outside the trust region"):
+            Learner(model, lr=1e-2, max_mean_gap=1.0, max_dropped_share=0.5).update([far])
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        stats = Learner(model, lr=1e-2, max_mean_gap=1.0, max_dropped_share=1.0).update([far])
+        assert stats.dropped_share == 1.0
+
+    def test_an_update_that_leaves_no_finite_weights_is_told(self):
+        model = llama()
+        learner = Learner(model, lr=1e-3, max_mean_gap=1.0)
+        learner.update(group(0))
+        state = learner.optimizer.state[model.model.embed_tokens.weight]
+        state["exp_avg"][5] = torch.nan  # a torn optimizer state
+        with pytest.raises(TrainerError, match=r"not finite, first model\.embed_tokens\.weight"):
+            learner.update(group(0))
+
+    @pytest.mark.parametrize("case", ["not finite", "spike"])
+    def test_a_step_that_would_do_harm_is_skipped_and_says_so(self, case):
+        model = llama()
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        if case == "spike":
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0, spike_norm=1e-9)
+            stats = learner.update(group(0))
+            assert "is above 1e-09" in stats.skipped
+        else:
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0)
+            # p / q overflows although p - q is small: log q of a token that was never drawn
+            stats = learner.update([sample([1, 2, 3], 1, advantage=1.0, logq=-200.0)])
+            assert "is not finite" in stats.skipped
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        assert not learner.update(group(1)).skipped or case == "spike"  # and it goes on
+
+    def test_gradient_checkpointing_changes_nothing(self):
+        states = []
+        for checkpointing in (False, True):
+            model = llama()
+            learner = Learner(model, lr=1e-2, max_mean_gap=1.0, checkpointing=checkpointing)
+            learner.update(group(0))
+            learner.update(group(1))
+            states.append(model.state_dict())
+            with torch.no_grad():  # it still decodes with a cache
+                assert model(torch.tensor([[1, 2]]), use_cache=True).past_key_values is not None
+        for name, tensor in states[0].items():
+            torch.testing.assert_close(tensor, states[1][name], atol=1e-6, rtol=1e-5)
+
     def test_nothing_to_train_on_is_an_error(self):
         with pytest.raises(TrainerError, match="at least one"):
             Learner(llama(), lr=1e-2).update([])
@@ -160,16 +211,110 @@ class TestClimb:
         for name, tensor in climb.learner.model.state_dict().items():
             assert torch.equal(tensor, before[name])
 
+    async def test_three_skipped_updates_in_a_row_end_it(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=6)
+        climb.learner.spike_norm = 1e-9
+        rows = []
+        with pytest.raises(TrainerError, match="3 updates in a row were skipped"):
+            await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [bool(row.skipped) for row in rows] == [True, True]
+
     async def test_no_tasks(self, tmp_path):
         climb = make_climb(tmp_path / "run", updates=1)
         with pytest.raises(TrainerError, match="no task to train on"):
             await climb.run([], lambda row: None)
 
+    async def test_a_checkpoint_with_nan_is_not_gone_on_from(self, tmp_path):
+        climb = make_climb(tmp_path / "run", updates=2)
+        saved = await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        model = climb.learner.model
+        with torch.no_grad():
+            model.lm_head.weight[3, 3] = torch.nan
+        model.save_pretrained(saved)
+        again = make_climb(tmp_path / "run", updates=4)
+        with pytest.raises(TrainerError, match=r"not all finite, first model\.embed_tokens"):
+            await again.run(tasks(), lambda row: None)
+
+
+class TestOverlap:
+    @pytest.mark.parametrize("lag", [1, 3])
+    async def test_it_learns_within_its_lag(self, tmp_path, lag):
+        climb = make_climb(tmp_path / "run", 8, {"max_lag": lag, "max_mean_gap": 1.0})
+        rows = []
+        try:
+            saved = await climb.run(tasks(), rows.append)
+        finally:
+            climb.policy.close()
+        assert [row.update for row in rows] == list(range(1, 9))
+        assert rows[0].lag_max == 0 and max(row.lag_max for row in rows) in range(1, lag + 1)
+        assert all(row.episodes == 24 and row.invalid == 0 for row in rows)
+        # What is sampled last is what the last checkpoint holds, bit for bit.
+        fresh = type(climb.learner.model).from_pretrained(saved)
+        mine = climb.policy._rounded.state_dict()
+        assert all(torch.equal(tensor, mine[name]) for name, tensor in fresh.state_dict().items())
+        traces = [
+            climb.rundir.load_trace(row.trace) for row in climb.rundir.rows(ROLLOUTS, Attempt)
+        ]
+        assert {max(trace.tokens.versions) for trace in traces} <= set(range(8))
+
+    async def test_the_same_tasks_as_without(self, tmp_path):
+        made = []
+        for lag in (0, 1):
+            climb = make_climb(tmp_path / f"{lag}", 4, {"max_lag": lag, "max_mean_gap": 1.0})
+            await climb.run(tasks(5), lambda row: None)
+            climb.policy.close()
+            made.append(sorted((stage, task) for stage, task, _ in climb.rollout.made))
+            rows = climb.rundir.rows(ROLLOUTS, Attempt)
+            assert len({(row.task, row.policy, row.sample) for row in rows}) == len(rows) == 96
+        assert made[0] == made[1]
+
+    async def test_what_hangs_is_left_out_at_the_deadline(self, tmp_path):
+        hangs = {("train-0001", "t1", 3)}
+        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 2.0}, hangs=hangs)
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [(row.episodes, row.invalid) for row in rows] == [(23, 1), (24, 0)]
+
+    async def test_a_token_older_than_the_bound_is_never_trained_on(self, tmp_path):
+        """An engine that answers with weights it should have replaced long ago."""
+        climb = make_climb(tmp_path / "run", 3, {"max_lag": 0})
+        honest = climb.rollout.attempt
+
+        async def late(task, sample, **options):
+            attempt, trace = await honest(task, sample, **options)
+            if options["stage"] == "train-0003" and task.name == "t1":
+                old = tuple(min(v, 0) for v in trace.tokens.versions)
+                tokens = trace.tokens.model_copy(update={"versions": old})
+                trace = trace.model_copy(update={"tokens": tokens})
+            return attempt, trace
+
+        climb.rollout.attempt = late
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        assert [(row.episodes, row.invalid, row.lag_max) for row in rows] == [
+            (24, 0, 0),
+            (24, 0, 0),
+            (16, 8, 0),
+        ]
+
+    async def test_infrastructure_that_breaks_all_ends_the_run(self, tmp_path):
+        broken = {(f"t{n}", m) for n in range(3) for m in range(8)}
+        climb = make_climb(tmp_path / "run", 1, broken=broken)
+        with pytest.raises(TrainerError, match="none of the 24 episodes of update 1"):
+            await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        assert not climb.rundir.rows(TABLE, UpdateRow)
+
 
 class TestKill:
-    def start(self, run, updates):
-        command = [sys.executable, str(ROOT / "tests/rl/climbing.py"), str(run), str(updates)]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def start(self, run, updates, lag=0):
+        program = str(ROOT / "tests/rl/climbing.py")
+        command = [sys.executable, program, str(run), str(updates), str(lag)]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
         return subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -191,6 +336,41 @@ class TestKill:
         # One attempt per (task, policy, sample): what was made by one policy is not made twice.
         keys = [(a.task, a.policy, a.sample) for a in RunDir.open(run).rows(ROLLOUTS, Attempt)]
         assert len(keys) == len(set(keys))
+
+    @pytest.mark.slow
+    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path):
+        """The very weights and figures of a climb that nothing interrupted, bit for bit."""
+        rng = random.Random(5)
+        updates = 16
+        whole = self.start(tmp_path / "whole", updates)
+        _, errors = whole.communicate(timeout=240)
+        assert whole.returncode == 0, errors
+        kills = 0
+        while kills < 10:
+            process = self.start(tmp_path / "killed", updates)
+            if rng.random() < 0.8:
+                process.stdout.readline()  # an update was made; else somewhere before
+            else:
+                time.sleep(rng.uniform(0, 6))
+            time.sleep(rng.uniform(0, 0.4))
+            kills += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            if checkpoints(tmp_path / "killed" / "checkpoints")[updates // 2 - 1 :]:
+                break  # it was done before it could be killed ten times
+        last = self.start(tmp_path / "killed", updates)
+        _, errors = last.communicate(timeout=240)
+        assert last.returncode == 0, errors
+        assert kills >= 5
+        found = []
+        for name in ("whole", "killed"):
+            run = RunDir.open(tmp_path / name)
+            rows = {row.update: row for row in run.rows(TABLE, UpdateRow)}
+            figures = [(n, r.mean_reward, r.tokens, r.loss, r.grad_norm) for n, r in rows.items()]
+            saved = checkpoints(run.path / "checkpoints")[-1]
+            found.append((sorted(figures), (saved / "model.safetensors").read_bytes()))
+        assert found[0][0] == found[1][0]
+        assert found[0][1] == found[1][1]
 
 
 def test_tasks_are_dealt_like_cards():

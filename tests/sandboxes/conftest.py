@@ -13,7 +13,7 @@ from tadpole.sandboxes.container import ContainerEngine
 from tadpole.sandboxes.docker import docker
 from tadpole.sandboxes.probe import Engine, command_lines
 from tadpole.sandboxes.session import Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 Start = Callable[..., Awaitable[Session]]
 
@@ -65,16 +65,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 BACKENDS = [
-    EngineKind.SESSION,
-    EngineKind.FLAT,
-    pytest.param(EngineKind.CONTAINER, marks=pytest.mark.slow),
+    BoxKind.SESSION,
+    BoxKind.FLAT,
+    pytest.param(BoxKind.CONTAINER, marks=pytest.mark.slow),
 ]
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda kind: kind.value)
-def kind(request: pytest.FixtureRequest) -> EngineKind:
+def kind(request: pytest.FixtureRequest) -> BoxKind:
     """Every kind of box: whatever takes a box of this file is a part of the contract of all."""
-    if request.param is EngineKind.CONTAINER:
+    if request.param is BoxKind.CONTAINER:
         request.getfixturevalue("needs_docker")
     return request.param
 
@@ -95,8 +95,8 @@ def toolbox(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(kind: EngineKind, toolbox: Path) -> Engine:
-    if kind is EngineKind.CONTAINER:
+def engine(kind: BoxKind, toolbox: Path) -> Engine:
+    if kind is BoxKind.CONTAINER:
         return ContainerEngine(toolbox=toolbox)
     return BubblewrapEngine(toolbox, kind)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tadpole.protocols import ExecReason, Limits
 from tadpole.sandboxes.binaries import box_python
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 
 async def bash(box, script, timeout=20.0):
@@ -25,7 +25,7 @@ async def test_host_files_are_not_there(box, tmp_path):
     script = f"cat {secret} /etc/shadow /root/.bashrc; ls -A /home /root /var /mnt /srv"
     result = await bash(box, script)
     assert result.stdout == ""
-    if box.kind is not EngineKind.CONTAINER:  # which has a file about itself, and the kernel's
+    if box.kind is not BoxKind.CONTAINER:  # which has a file about itself, and the kernel's
         assert (await bash(box, "ls -A /run /sys")).stdout == ""
     assert (await bash(box, "grep -rs canary-4711 /repo /tmp /etc /.box | wc -l")).stdout == "0\n"
 
@@ -255,7 +255,7 @@ async def test_no_privileges_to_gain(box):
         assert line in status
     result = await bash(box, "su -c id root; passwd -d root; mount -t tmpfs none /tmp; id -u")
     user = int(result.stdout)
-    assert user == 1000 if box.kind is not EngineKind.CONTAINER else user > 0
+    assert user == 1000 if box.kind is not BoxKind.CONTAINER else user > 0
     assert (await bash(box, "mknod x b 254 0; mknod y c 1 1; ls x y")).stdout == ""
     assert (await bash(box, "cat /dev/vda /dev/sda /dev/mem /dev/kmsg /proc/kcore")).stdout == ""
     assert (await bash(box, "echo 1 > /proc/sys/kernel/panic; echo c > /proc/sysrq-trigger")).code

@@ -5,7 +5,7 @@ import pytest
 from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import ExecReason, Limits, SandboxSpec
 from tadpole.sandboxes.docker import docker
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 
 
@@ -111,7 +111,7 @@ async def test_mounts_that_are_closed_to_others(start, tmp_path, engine):
 
 def closed_to(engine) -> bool:
     """Whether its boxes cannot be made the owner of what is mounted: then they say so."""
-    return engine.kind is EngineKind.CONTAINER and not docker().rootless
+    return engine.kind is BoxKind.CONTAINER and not docker().rootless
 
 
 async def test_a_tree_closed_to_others_is_writable_in_its_box(start, tree, engine):

@@ -123,10 +123,10 @@ from pathlib import Path
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.sandboxes.container import ContainerEngine
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 async def main():
-    kind, toolbox = EngineKind(sys.argv[4]), Path(sys.argv[2])
-    contained = kind is EngineKind.CONTAINER
+    kind, toolbox = BoxKind(sys.argv[4]), Path(sys.argv[2])
+    contained = kind is BoxKind.CONTAINER
     engine = ContainerEngine("", toolbox) if contained else BubblewrapEngine(toolbox, kind)
     boxes = [await engine.start(SandboxSpec(Path(sys.argv[1]))) for _ in range(2)]
     print("up", flush=True)

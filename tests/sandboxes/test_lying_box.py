@@ -10,7 +10,7 @@ from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes.inside import wire
 from tadpole.sandboxes.session import Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 UP = {"overlay": True, "nested": True, "inodes": True, "notes": []}
 
@@ -54,7 +54,7 @@ class Liar:
 
 async def lying(answer) -> tuple[Session, Liar]:
     liar = Liar(answer)
-    session = Session(EngineKind.SESSION, liar, Limits(call_seconds=2.0))
+    session = Session(BoxKind.SESSION, liar, Limits(call_seconds=2.0))
     await session.connect(SandboxSpec(tree=None), b"")
     return session, liar
 
@@ -120,7 +120,7 @@ async def test_a_result_without_its_output():
 
 async def test_a_box_that_comes_up_wrong_does_not_start():
     liar = Liar({}, first={"overlay": True})
-    session = Session(EngineKind.SESSION, liar, Limits(call_seconds=1.0))
+    session = Session(BoxKind.SESSION, liar, Limits(call_seconds=1.0))
     with pytest.raises(SandboxStartError, match="nonsense"):
         await session.connect(SandboxSpec(tree=None), b"")
     assert liar.ended

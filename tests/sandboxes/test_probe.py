@@ -10,7 +10,7 @@ from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.sandboxes.ladder import choose
 from tadpole.sandboxes.probe import Bound, Hold, check, probe
 from tadpole.sandboxes.refusal import explain
-from tadpole.settings import EngineKind, SandboxConfig
+from tadpole.settings import BoxKind, SandboxConfig
 
 CODES = {f"P{number}" for number in range(10)}
 
@@ -88,9 +88,9 @@ def test_where_namespaces_are_refused_nothing_runs_and_the_setting_is_named():
 
 
 async def test_what_is_asked_for_is_chosen():
-    for kind in (EngineKind.SESSION, EngineKind.FLAT):
+    for kind in (BoxKind.SESSION, BoxKind.FLAT):
         assert (await choose(SandboxConfig(engine=kind))).kind is kind
-    assert (await choose(SandboxConfig())).kind is EngineKind.SESSION
+    assert (await choose(SandboxConfig())).kind is BoxKind.SESSION
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ VERBS = {
     "tasks": ("tasks", "Make, validate, calibrate and show tasks."),
     "train": ("train", "Train the policy on the calibrated tasks of a run."),
     "eval": ("evaluate", "Evaluate a policy on the held-out tasks of a run."),
+    "audit": ("audit", "Say whether a run is what it claims to be."),
     "report": ("report", "Write one HTML file about a run."),
     "doctor": ("doctor", "Check whether this machine can run it all."),
 }

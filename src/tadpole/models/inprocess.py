@@ -4,11 +4,14 @@ One thread owns the model and decodes all open requests together; new ones join 
 tokens. In float32 it computes with the learner's own weights; in bfloat16 with a copy whose
 linear layers are rounded exactly as the learner's autocast rounds them, so that the sampling
 and the training probability of a token differ only by the order of summation.
+
+Where rollouts and updates overlap the policy has weights of its own (``apart``), and takes over
+the learner's between two turns: all tokens of a turn come from one version.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
-import copy
 import hashlib
 import queue
 import threading
@@ -21,6 +24,7 @@ import torch
 from tadpole.errors import ModelError
 from tadpole.models.draw import draw
 from tadpole.models.padded import PaddedDecoder
+from tadpole.models.rounded import copy_weights, rounded_copy, separate_copy
 from tadpole.models.slots import SlotDecoder, common_prefix, has_plain_attention
 from tadpole.protocols import Sampled, Sampling
 
@@ -51,11 +55,21 @@ class _Request:
             self.loop.call_soon_threadsafe(deliver)
 
 
+@dataclass(eq=False)
+class _Renewal:
+    """New weights that the decoding thread is to take over."""
+
+    fingerprint: str
+    version: int
+    future: "concurrent.futures.Future[None]" = field(default_factory=concurrent.futures.Future)
+
+
 class InProcessPolicy:
     """Implements :class:`tadpole.protocols.TokenPolicy` on a model in memory.
 
     ``slots`` bounds how many conversations are decoded together; ``max_context`` (tokens) cuts
-    a turn that would outgrow it. ``end_ids`` end a turn.
+    a turn that would outgrow it. ``end_ids`` end a turn. ``apart`` keeps a copy of all weights,
+    so that the model may be trained while it is sampled.
     """
 
     def __init__(
@@ -67,6 +81,7 @@ class InProcessPolicy:
         dtype: torch.dtype = torch.float32,
         slots: int = 32,
         max_context: int = 2048,
+        apart: bool = False,
     ):
         self.model = model
         self.dtype = dtype
@@ -75,13 +90,17 @@ class InProcessPolicy:
         self._fingerprint = fingerprint
         self._end_ids = frozenset(end_ids)
         self._slots = slots
-        self._rounded = _rounded_copy(model) if dtype is torch.bfloat16 else model
+        self._apart = apart
+        self._rounded = separate_copy(model) if apart else model
+        if dtype is torch.bfloat16:
+            self._rounded = rounded_copy(self._rounded)
         self._rounded.eval()
         self._padded = not has_plain_attention(model.config)
         self._decoder = None if self._padded else SlotDecoder(self._rounded, slots, dtype)
         self._owner: list[str | None] = [None] * slots
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []  # _active[i] decodes in slot i
+        self._renewal: _Renewal | None = None
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -127,8 +146,21 @@ class InProcessPolicy:
         """
         self.rest()
         if self._rounded is not self.model:
-            _copy_weights(self.model, self._rounded)
+            copy_weights(self.model, self._rounded, everything=self._apart)
         self._fingerprint, self.version = fingerprint, version
+
+    async def renew(self, fingerprint: str, version: int) -> None:
+        """The same while requests are open: turns that have begun end on the old weights.
+
+        Only a policy that is ``apart`` can: otherwise its weights have changed already. The
+        model must rest until this returns. Raises ModelError where the policy is closed.
+        """
+        if not self._apart or self._thread is None:
+            self.refresh(fingerprint, version)
+            return
+        renewal = _Renewal(fingerprint, version)
+        self._inbox.put(renewal)
+        await asyncio.wrap_future(renewal.future)
 
     def close(self) -> None:
         """End the decoding thread; open requests fail. Idempotent."""
@@ -144,12 +176,17 @@ class InProcessPolicy:
 
     def _serve(self) -> None:
         while True:
-            idle = not self._active and not self._waiting
+            idle = not self._active and not self._waiting and self._renewal is None
             if not self._receive(block=idle):
                 for request in (*self._active, *self._waiting):
                     request.finish(ModelError("the policy was closed"))
-                self._active, self._waiting = [], []
+                if self._renewal is not None:
+                    self._renewal.future.set_exception(ModelError("the policy was closed"))
+                self._active, self._waiting, self._renewal = [], [], None
                 return
+            if self._renewal is not None and not self._active:
+                self._take_over(self._renewal)
+                self._renewal = None
             try:
                 with torch.no_grad(), self._numerics():
                     if self._decoder is None:
@@ -179,8 +216,18 @@ class InProcessPolicy:
                 return False
             if isinstance(message, str):
                 self._owner = [None if owner == message else owner for owner in self._owner]
+            elif isinstance(message, _Renewal):
+                self._renewal = message
             else:
                 self._waiting.append(message)
+
+    def _take_over(self, renewal: _Renewal) -> None:
+        try:
+            self.refresh(renewal.fingerprint, renewal.version)
+        except Exception as error:
+            renewal.future.set_exception(error)
+        else:
+            renewal.future.set_result(None)
 
     def _decode_slots(self, decoder: SlotDecoder) -> None:
         """One token for every open request; requests that wait are read in first."""
@@ -213,6 +260,8 @@ class InProcessPolicy:
         """Waiting requests that fit. Of several that begin alike only the first is read now:
         the others copy its keys and values in the next round."""
         chosen: list[_Request] = []
+        if self._renewal is not None:
+            return chosen  # they begin on the new weights
         for request in self._waiting:
             if len(self._active) + len(chosen) >= self._slots:
                 break
@@ -269,23 +318,3 @@ def _stream(seed: int, episode: str, position: int) -> int:
     """A random stream for one turn that does not depend on what else is being sampled."""
     digest = hashlib.sha256(f"{seed} {episode} {position}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _rounded_copy(model: Any) -> Any:
-    """A copy for inference with linear layers in bfloat16 and all else shared."""
-    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
-    rounded = copy.deepcopy(model, memo)
-    for module in rounded.modules():
-        if isinstance(module, torch.nn.Linear):
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                low = torch.nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
-                setattr(module, name, low)
-    return rounded
-
-
-@torch.no_grad()
-def _copy_weights(model: Any, rounded: Any) -> None:
-    for source, target in zip(model.modules(), rounded.modules(), strict=True):
-        if isinstance(source, torch.nn.Linear):
-            for name, parameter in source.named_parameters(recurse=False):
-                getattr(target, name).copy_(parameter)

@@ -48,11 +48,26 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
             f"the weights in {location} are not those of its config.json: {len(absent)} are "
             f"missing or of another shape, first {absent[0]}"
         )
+    wrong = first_not_finite(model)
+    if wrong is not None:
+        raise ModelError(
+            f"the weights in {location} are not all finite (NaN or infinity), first {wrong}: "
+            "take an earlier checkpoint"
+        )
     return Loaded(
         model=model,
         tokenizer=tokenizer,
         fingerprint=weights_hash(path) if not named else str(location),
     )
+
+
+@torch.no_grad()
+def first_not_finite(model: Any) -> str | None:
+    """The name of the first weight that holds NaN or infinity; None where all are finite."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+            return str(name)
+    return None
 
 
 def weights_hash(directory: Path) -> str:

@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
+from tadpole.errors import TrainerError
+from tadpole.models.loading import first_not_finite, weights_hash
 from tadpole.rl.learner import Learner
 from tadpole.trace import Record
 
@@ -21,6 +23,8 @@ class CheckpointState(Record):
     format: Literal[1] = 1
     update: int  # updates that have been applied
     fingerprint: str  # name of these weights in the rows
+    weights: str = ""  # hash of the weight files, set when they are written
+    parent: str = ""  # the same of the checkpoint before, or of the weights it all began with
 
 
 def save_checkpoint(
@@ -36,6 +40,7 @@ def save_checkpoint(
         tokenizer.save_pretrained(beside)
         if learner is not None:
             learner.save(beside / OPTIMIZER)
+        state = state.model_copy(update={"weights": weights_hash(beside)})
         (beside / STATE).write_text(state.model_dump_json())
         shutil.rmtree(target, ignore_errors=True)
         os.replace(beside, target)
@@ -55,3 +60,18 @@ def checkpoints(root: Path) -> list[Path]:
 def read_state(checkpoint: Path) -> CheckpointState:
     """What a checkpoint says of itself."""
     return CheckpointState.model_validate_json((checkpoint / STATE).read_bytes())
+
+
+def load_weights(model: Any, checkpoint: Path) -> None:
+    """Replace a model's weights in place by those of a checkpoint of the same shape.
+
+    Raises TrainerError where they hold NaN or infinity.
+    """
+    fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
+    wrong = first_not_finite(fresh)
+    if wrong is not None:
+        raise TrainerError(
+            f"the weights in {checkpoint} are not all finite, first {wrong}: remove that directory "
+            "to go on from the checkpoint before it"
+        )
+    model.load_state_dict(fresh.state_dict())

@@ -6,15 +6,17 @@ to norm 1, no reference KL and no entropy bonus.
 
 import math
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tadpole.errors import TrainerError
+from tadpole.models.loading import first_not_finite
 from tadpole.models.memory import give_back
 from tadpole.models.slots import has_plain_attention
 from tadpole.rl.batch import MicroBatch, Sample, micro_batches
@@ -33,6 +35,8 @@ class UpdateStats:
     max_abs_pq: float
     dropped_share: float
     entropy: float  # nats a token
+    seconds_model: float  # in forward, backward and optimizer
+    skipped: str = ""  # why no step was taken
 
 
 class Learner:
@@ -51,6 +55,9 @@ class Learner:
         dtype: torch.dtype = torch.float32,
         micro_batch_tokens: int = 2048,
         max_mean_gap: float = 0.05,
+        max_dropped_share: float = 1.0,
+        spike_norm: float = 0.0,
+        checkpointing: bool = False,
     ):
         self.model = model
         self.lr = lr
@@ -60,6 +67,13 @@ class Learner:
         self.dtype = dtype
         self.micro_batch_tokens = micro_batch_tokens
         self.max_mean_gap = max_mean_gap
+        self.max_dropped_share = max_dropped_share
+        self.spike_norm = spike_norm
+        self.checkpointing = checkpointing
+        if checkpointing:
+            # The later name of the same, where this transformers has it.
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.share = has_plain_attention(model.config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -69,20 +83,26 @@ class Learner:
     def update(self, samples: Sequence[Sample]) -> UpdateStats:
         """Apply one step. Raises TrainerError, with the weights untouched, where it must not be.
 
-        That is: nothing to train on, a loss or gradient that is not finite, or sampling and
-        training probabilities that disagree by more than ``max_mean_gap`` in the mean.
+        That is: nothing to train on, sampling and training probabilities that disagree by more
+        than ``max_mean_gap`` in the mean, or more than ``max_dropped_share`` of the tokens
+        outside the trust region. Raises it, too, where the step itself left weights that are not
+        finite: they are lost then. A loss or gradient that is not finite, or a gradient longer
+        than ``spike_norm`` (0: any), skips the step; ``skipped`` says why.
         """
         trainable = sum(sample.trainable for sample in samples)
         if not trainable:
             raise TrainerError("an update needs at least one trainable token")
         total, gaps, worst, dropped, entropy = 0.0, 0.0, 0.0, 0, 0.0
+        self._seconds = 0.0
         self.model.train()
         for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
-            logp_N, entropy_N = self._score(batch)
+            with self._timed():
+                logp_N, entropy_N = self._score(batch)
             logq_N = batch.logq_N.to(logp_N.device)
             advantage_N = batch.advantage_N.to(logp_N.device)
-            loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with self._timed():
+                loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
+                loss.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 gap_N = (logp_N.exp() - logq_N.exp()).abs()
                 total += float(loss)
@@ -90,18 +110,20 @@ class Learner:
                 worst = max(worst, float(gap_N.max()))
                 dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
                 entropy += float(entropy_N.sum())
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
+        with self._timed():
+            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
-            total,
-            norm,
-            trainable,
-            gaps / trainable,
-            worst,
-            dropped / trainable,
-            entropy / trainable,
+            loss=total,
+            grad_norm=norm,
+            tokens=trainable,
+            mean_abs_pq=gaps / trainable,
+            max_abs_pq=worst,
+            dropped_share=dropped / trainable,
+            entropy=entropy / trainable,
+            seconds_model=0.0,
         )
-        self._step_or_refuse(stats)
-        return stats
+        skipped = self._step_or_refuse(stats)
+        return replace(stats, seconds_model=self._seconds, skipped=skipped)
 
     def imitate(self, samples: Sequence[Sample], lr_share: float = 1.0) -> float:
         """One step of maximum likelihood on the marked tokens; the mean loss in nats a token.
@@ -138,23 +160,49 @@ class Learner:
         with self._numerics():
             return token_logprobs(self.model, batch, self.temperature)
 
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+        self._seconds += time.perf_counter() - start
+
     def _numerics(self) -> Any:
         if self.dtype is torch.float32:
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=self.dtype)
 
-    def _step_or_refuse(self, stats: UpdateStats) -> None:
-        wrong = None
+    def _step_or_refuse(self, stats: UpdateStats) -> str:
+        """Take the step; why it was skipped, where it was."""
+        wrong, skipped = None, ""
         if not (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
-            wrong = f"loss {stats.loss} or gradient norm {stats.grad_norm} is not finite"
+            skipped = f"loss {stats.loss} or gradient norm {stats.grad_norm} is not finite"
+        elif 0 < self.spike_norm < stats.grad_norm:
+            skipped = f"gradient norm {stats.grad_norm:.3g} is above {self.spike_norm:g}"
         elif stats.mean_abs_pq > self.max_mean_gap:
             wrong = (
                 f"mean |p - q| is {stats.mean_abs_pq:.4f}, above {self.max_mean_gap}: the engine "
-                "samples from another distribution than the one that is trained"
+                "samples from another distribution than the one that is trained "
+                "(--train.max_mean_gap sets the limit)"
             )
-        if wrong is None:
-            self.optimizer.step()
+        elif stats.dropped_share > self.max_dropped_share:
+            wrong = (
+                f"{stats.dropped_share:.0%} of the tokens are outside the trust region, above "
+                f"{self.max_dropped_share:.0%}: the policy has moved too far from the one that "
+                "sampled them (a lower --train.lr or --train.max_lag; --train.max_dropped_share "
+                "sets the limit)"
+            )
+        if wrong is None and not skipped:
+            with self._timed():
+                self.optimizer.step()
+            name = first_not_finite(self.model)
+            if name is not None:
+                wrong = f"the update left weights that are not finite, first {name}"
         self.optimizer.zero_grad(set_to_none=True)
+        if self.checkpointing:
+            self.model.eval()  # in training mode a checkpointed model decodes without its cache
         give_back()
         if wrong is not None:
             raise TrainerError(wrong)
+        return skipped

@@ -31,7 +31,7 @@ from tadpole.sandboxes.layout import Layout
 from tadpole.sandboxes.monitor import Monitor, spawn
 from tadpole.sandboxes.refusal import explain
 from tadpole.sandboxes.session import Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
 
@@ -45,7 +45,7 @@ class BubblewrapEngine:
     # Whether namespaces nest on this machine: the first box finds out.
     _nested: ClassVar[bool | None] = None
 
-    def __init__(self, toolbox: Path = TOOLBOX, kind: EngineKind = EngineKind.AUTO) -> None:
+    def __init__(self, toolbox: Path = TOOLBOX, kind: BoxKind = BoxKind.AUTO) -> None:
         self._toolbox = toolbox
         self.kind = kind
 
@@ -68,14 +68,14 @@ class BubblewrapEngine:
         """
         if not spec.tree.is_dir():
             raise SandboxStartError(f"the work tree {spec.tree} is not a directory")
-        flat = self.kind is EngineKind.FLAT
+        flat = self.kind is BoxKind.FLAT
         nested = False if flat else self._nested
-        if nested is False and self.kind is EngineKind.SESSION:
+        if nested is False and self.kind is BoxKind.SESSION:
             raise SandboxUnavailable(_NOT_NESTED)
         layout = Layout(spec, bubblewrap(), self._toolbox)
         program = seccomp.build()
         monitor = _spawn(layout)
-        session = Session(EngineKind.FLAT if flat else EngineKind.SESSION, monitor, spec.limits)
+        session = Session(BoxKind.FLAT if flat else BoxKind.SESSION, monitor, spec.limits)
         try:
             await session.connect(spec, program, bwrap=layout.bwrap_inside, nested=nested)
         except SandboxStartError as error:
@@ -86,8 +86,8 @@ class BubblewrapEngine:
         if not flat:
             BubblewrapEngine._nested = session.traits.nested
             if not session.traits.nested:
-                session.kind = EngineKind.FLAT
-                if self.kind is EngineKind.SESSION:
+                session.kind = BoxKind.FLAT
+                if self.kind is BoxKind.SESSION:
                     await session.close()
                     raise SandboxUnavailable(_NOT_NESTED)
         return session

@@ -43,7 +43,7 @@ from tadpole.sandboxes.layout import (
 )
 from tadpole.sandboxes.monitor import gone, said, spawn
 from tadpole.sandboxes.session import Session
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 OWNER = "tadpole.owner"  # label: who may remove the container
 _RUNNER_MEMORY = 64 << 20
@@ -61,7 +61,7 @@ _counter = itertools.count()
 class ContainerEngine:
     """Starts sandboxes in containers of ``wanted``, an image's name; empty for an empty one."""
 
-    kind = EngineKind.CONTAINER
+    kind = BoxKind.CONTAINER
 
     def __init__(self, wanted: str = "", toolbox: Path = TOOLBOX) -> None:
         self._wanted, self._toolbox = wanted, toolbox

@@ -13,23 +13,23 @@ from tadpole.errors import SandboxError, SandboxUnavailable
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.sandboxes.container import ContainerEngine
 from tadpole.sandboxes.probe import Engine, check
-from tadpole.settings import EngineKind, SandboxConfig
+from tadpole.settings import BoxKind, SandboxConfig
 
-LADDER = (EngineKind.SESSION, EngineKind.FLAT, EngineKind.CONTAINER)
+LADDER = (BoxKind.SESSION, BoxKind.FLAT, BoxKind.CONTAINER)
 # AUTO is bubblewrap whose first box finds out whether it can be a session.
-_RUNGS = (EngineKind.AUTO, EngineKind.FLAT, EngineKind.CONTAINER)
+_RUNGS = (BoxKind.AUTO, BoxKind.FLAT, BoxKind.CONTAINER)
 
 
-def make(kind: EngineKind, image: str = "") -> Engine:
+def make(kind: BoxKind, image: str = "") -> Engine:
     """An engine of one kind, untried."""
-    if kind is EngineKind.CONTAINER:
+    if kind is BoxKind.CONTAINER:
         return ContainerEngine(image)
     return BubblewrapEngine(kind=kind)
 
 
 async def choose(config: SandboxConfig) -> Engine:
     """The engine to use. Raises SandboxUnavailable, one line, where none holds."""
-    asked = config.engine is not EngineKind.AUTO
+    asked = config.engine is not BoxKind.AUTO
     refusals: dict[str, None] = {}  # in order, each once
     for kind in (config.engine,) if asked else _RUNGS:
         engine = make(kind, config.image)

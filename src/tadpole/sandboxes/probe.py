@@ -26,7 +26,7 @@ from typing import Protocol
 from tadpole.errors import SandboxError, SandboxUnavailable
 from tadpole.protocols import ExecReason, Limits, SandboxSpec
 from tadpole.sandboxes.session import Session, Traits
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 
 _LIMITS = Limits(memory=128 << 20, processes=32, disk=16 << 20, inodes=400)
 _FEWEST_FORKS = 16  # of 32: what the box's own processes leave
@@ -37,7 +37,7 @@ class Engine(Protocol):
     """A sandbox engine that says what it is made of."""
 
     @property
-    def kind(self) -> EngineKind:
+    def kind(self) -> BoxKind:
         """Which rung of the ladder."""
         ...
 
@@ -91,7 +91,7 @@ class Canary:
 class ProbeReport:
     """What the probe found."""
 
-    kind: EngineKind
+    kind: BoxKind
     made_of: str
     python: str  # runs the box
     traits: Traits
@@ -159,7 +159,7 @@ async def probe(engine: Engine) -> ProbeReport:
         )
 
 
-async def check(engine: Engine) -> EngineKind:
+async def check(engine: Engine) -> BoxKind:
     """The quick half of the probe, for the start of a run; some tenths of a second.
 
     Returns the kind that the engine's boxes are. Raises SandboxUnavailable where a break-out got
@@ -306,7 +306,7 @@ def main() -> int:
     """Print the report."""
     from tadpole.sandboxes.ladder import make
 
-    kind = EngineKind(sys.argv[1]) if len(sys.argv) > 1 else EngineKind.AUTO
+    kind = BoxKind(sys.argv[1]) if len(sys.argv) > 1 else BoxKind.AUTO
     try:
         report = asyncio.run(probe(make(kind)))
     except SandboxError as error:

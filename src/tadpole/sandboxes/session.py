@@ -17,7 +17,7 @@ from tadpole.errors import SandboxDied, SandboxError, SandboxStartError
 from tadpole.protocols import ExecReason, ExecResult, Limits, SandboxSpec
 from tadpole.sandboxes.inside import wire
 from tadpole.sandboxes.layout import SHARED_MEMORY, environment
-from tadpole.settings import EngineKind
+from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 from tadpole.trace import Observation
 
@@ -71,7 +71,7 @@ class Session:
     Belongs to the event loop that started it. Calls are served one after the other.
     """
 
-    def __init__(self, kind: EngineKind, processes: Processes, limits: Limits) -> None:
+    def __init__(self, kind: BoxKind, processes: Processes, limits: Limits) -> None:
         self.kind = kind
         self.traits = Traits()
         self.left_out = 0  # files for which the last delta had no room

@@ -1,0 +1,191 @@
+"""How fast the update and the rollout are, side by side with the plain way, on one model.
+
+    python -m bench.rl [--model DIR]
+
+*Update*: one frozen batch of groups that share their prompts, through the learner and through
+padded rows with whole-vocabulary logits, which is how TRL's GRPO trainer scores (TRL itself is
+not run). Peak memory is that of a process of its own for each. *Rollout*: 16 multi-turn episodes
+at a time, and `generate` of transformers called per turn and episode.
+"""
+
+import asyncio
+import json
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+
+import click
+import torch
+
+from tadpole.config import load
+from tadpole.prepared import Prepared, prepare_policy
+from tadpole.process import run
+from tadpole.protocols import Sampling
+from tadpole.rl.batch import Sample, micro_batches
+from tadpole.rl.learner import Learner
+from tadpole.rl.loss import policy_loss
+from tadpole.rundir import cache_dir
+from tadpole.trace import Tokens
+
+GROUPS, GROUP = 2, 8
+PROMPT, TURN, RESULT, TURNS = 256, 40, 60, 3  # tokens
+BUDGET = 2048  # tokens of a micro-batch
+WAYS = ("learner", "padded")
+
+
+@click.command()
+@click.option("--model", default="embedded", help="A Hugging Face directory, or embedded.")
+@click.option("--way", type=click.Choice(WAYS), hidden=True)
+def main(model: str, way: str | None) -> None:
+    """Print the table."""
+    if way is not None:
+        click.echo(json.dumps(_update(model, way)))
+        return
+    found = {}
+    for name in WAYS:
+        argv = [sys.executable, "-m", "bench.rl", "--model", model, "--way", name]
+        done = run(argv, cwd=Path.cwd(), timeout=3600)
+        if not done.ok:
+            raise click.ClickException(done.last_line())
+        found[name] = json.loads(done.stdout.splitlines()[-1])
+    ours, plain = found["learner"], found["padded"]
+    _row("update, tokens/s", ours["rate"], plain["rate"], ours["rate"] / plain["rate"], ">= 1.5")
+    _row("update, peak MB", ours["peak"], plain["peak"], ours["peak"] / plain["peak"], "<= 0.8")
+    _row("update, share outside the model", ours["outside"], None, None, "<= 0.10")
+    prepared = _prepare(model)
+    try:
+        fast, slow = asyncio.run(_rollout(prepared)), _generate(prepared)
+    finally:
+        prepared.close()
+    _row(f"rollout, {GROUPS * GROUP} episodes, tokens/s", fast, slow, fast / slow, ">= 4")
+
+
+def _row(what: str, ours: float, plain: float | None, ratio: float | None, bar: str) -> None:
+    other = "" if plain is None or ratio is None else f"{plain:>10.2f}{ratio:>8.2f}x"
+    click.echo(f"{what:<36}{ours:>10.2f}{other:<20}  bar {bar}")
+
+
+def _prepare(model: str) -> Prepared:
+    settings = {"run.concurrency": GROUPS * GROUP, "leaf.max_context": 1024}
+    return prepare_policy(load({"policy.model": model, **settings}), cache_dir())
+
+
+def _batch(vocabulary: int) -> list[Sample]:
+    """Frozen: prompts shared in a group, turns with results between, log-probabilities of 1/2."""
+    rng = random.Random(0)
+    samples = []
+    for _ in range(GROUPS):
+        prompt = [rng.randrange(vocabulary) for _ in range(PROMPT)]
+        for member in range(GROUP):
+            ids, mask = list(prompt), [0] * PROMPT
+            for turn in range(rng.randrange(1, TURNS + 1)):
+                for length, trained in ((TURN, 1), (RESULT if turn < TURNS - 1 else 0, 0)):
+                    ids += [rng.randrange(vocabulary) for _ in range(length)]
+                    mask += [trained] * length
+            tokens = Tokens(
+                ids=tuple(ids),
+                logprobs=tuple(-0.7 * trained for trained in mask),
+                loss_mask=tuple(mask),
+                versions=tuple(trained - 1 for trained in mask),
+            )
+            samples.append(Sample(tokens, 1.0 if member % 2 else -1.0))
+    return samples
+
+
+def _update(model: str, way: str) -> dict[str, float]:
+    """One warm step, then one that is timed. Rates are of all tokens of the trajectories."""
+    prepared = _prepare(model)
+    learner = Learner(
+        prepared.loaded.model, lr=1e-6, dtype=prepared.dtype, micro_batch_tokens=BUDGET,
+        max_mean_gap=1.0,
+    )  # fmt: skip
+    samples = _batch(prepared.loaded.model.config.vocab_size)
+    count = sum(len(sample.tokens.ids) for sample in samples)
+    inside = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        if way == "learner":
+            inside = learner.update(samples).seconds_model
+        else:
+            _padded_step(learner, samples)
+        seconds = time.perf_counter() - start
+    prepared.close()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"rate": count / seconds, "peak": peak, "outside": 1 - inside / seconds}
+
+
+def _padded_step(learner: Learner, samples: list[Sample]) -> None:
+    """A row a trajectory, logits of every position over the whole vocabulary."""
+    trainable = sum(sample.trainable for sample in samples)
+    learner.model.train()
+    for batch in micro_batches(samples, BUDGET, share=False):
+        with torch.autocast("cpu", dtype=learner.dtype, enabled=learner.dtype is torch.bfloat16):
+            logits = learner.model(input_ids=batch.ids_BT).logits
+        logs = logits.float().log_softmax(-1).flatten(0, 1)[batch.predictor_N]
+        logp_N = logs.gather(-1, batch.target_N[:, None]).squeeze(-1)
+        policy_loss(logp_N, batch.logq_N, batch.advantage_N, trainable).backward()
+    torch.nn.utils.clip_grad_norm_(learner.parameters, learner.grad_clip)
+    learner.optimizer.step()
+    learner.optimizer.zero_grad(set_to_none=True)
+
+
+def _episodes(vocabulary: int) -> list[list[list[int]]]:
+    """The given parts of each episode: its prompt, then the results after its turns."""
+    rng = random.Random(1)
+    prompts = [[rng.randrange(vocabulary) for _ in range(PROMPT)] for _ in range(GROUPS)]
+    results = [
+        [[rng.randrange(vocabulary) for _ in range(RESULT)] for _ in range(TURNS - 1)]
+        for _ in range(GROUPS * GROUP)
+    ]
+    return [[prompts[n % GROUPS], *rest] for n, rest in enumerate(results)]
+
+
+async def _rollout(prepared: Prepared) -> float:
+    """Generated tokens a second, all episodes at a time."""
+    sampling = Sampling(max_tokens=TURN)
+
+    async def episode(number: int, given: list[list[int]]) -> int:
+        ids: list[int] = []
+        made = 0
+        for part in given:
+            ids += part
+            sampled = await prepared.policy.sample(ids, sampling, episode=str(number), seed=number)
+            ids += sampled.ids
+            made += len(sampled.ids)
+        prepared.policy.release(str(number))
+        return made
+
+    episodes = _episodes(prepared.loaded.model.config.vocab_size)
+    start = time.perf_counter()
+    made = await asyncio.gather(*(episode(n, given) for n, given in enumerate(episodes)))
+    return sum(made) / (time.perf_counter() - start)
+
+
+@torch.no_grad()
+def _generate(prepared: Prepared) -> float:
+    """The same by ``generate``, a call for each turn of each episode, in the same number format."""
+    model = prepared.loaded.model.eval()
+    ends = sorted(prepared.dialogue.end_ids)
+    made, start = 0, time.perf_counter()
+    for given in _episodes(model.config.vocab_size)[: GROUPS * GROUP // 4]:  # a quarter will do
+        ids: list[int] = []
+        for part in given:
+            ids += part
+            with torch.autocast(
+                "cpu", dtype=prepared.dtype, enabled=prepared.dtype is torch.bfloat16
+            ):
+                out = model.generate(
+                    torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), do_sample=True,
+                    temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=TURN,
+                    eos_token_id=ends, pad_token_id=ends[0],
+                )  # fmt: skip
+            new = out[0, len(ids) :].tolist()
+            ids += new
+            made += len(new)
+    return made / (time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()

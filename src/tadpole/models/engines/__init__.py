@@ -1,0 +1,1 @@
+"""Rollout servers on other processes or machines, asked in token ids: SGLang and vLLM."""
