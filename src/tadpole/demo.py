@@ -27,7 +27,7 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
 
     The report is written also where a later stage fails, from what is there.
     """
-    job = Job(config, rundir, Workshop.open(cache_dir()), progress)
+    job = Job(config, rundir, Workshop.open(cache_dir(), config.grading.tier), progress)
     boards: dict[str, Scoreboard] = {}
     try:
         await stages.make(job)

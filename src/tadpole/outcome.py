@@ -5,7 +5,7 @@ own, is tried again, and never becomes a reward of 0.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class StopReason(StrEnum):
@@ -42,6 +42,13 @@ class GradeStatus(StrEnum):
     GRADED = "graded"
     INVALID = "invalid"  # infrastructure: the sample is not used
     TAMPERED = "tampered"  # evidence of cheating: reward 0, evidence kept
+
+
+class Tier(IntEnum):
+    """How a grade was proven (the research that it follows has a tier 2, which is none here)."""
+
+    HARDENED = 1  # one run, observed from several sides
+    CHALLENGED = 3  # and runs of rewritten tests, of which only the host knows which must fail
 
 
 class Outcome(StrEnum):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.grading.grader import PytestGrader
+from tadpole.outcome import Tier
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.store import Store
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
@@ -19,8 +20,8 @@ class Workshop:
     grader: Grader
 
     @classmethod
-    def open(cls, cache: Path) -> "Workshop":
-        """The embedded parts: bubblewrap sandboxes, graded by pytest."""
+    def open(cls, cache: Path, tier: Tier = Tier.HARDENED) -> "Workshop":
+        """The embedded parts: bubblewrap sandboxes, graded by pytest at ``tier``."""
         engine = BubblewrapEngine()
         store = Store(cache, engine)
-        return cls(cache, engine, store, PytestGrader(engine, store))
+        return cls(cache, engine, store, PytestGrader(engine, store, tier=tier))

@@ -52,7 +52,8 @@ class Request:
             RunDir.open(self.config.run.dir)
         rundir = self.rundir()
         with rundir.lock():
-            yield Job(self.config, rundir, Workshop.open(cache_dir()), self.progress)
+            workshop = Workshop.open(cache_dir(), self.config.grading.tier)
+            yield Job(self.config, rundir, workshop, self.progress)
 
     def result(self, body: Any, text: Callable[[], str]) -> None:
         """Print the result: as JSON where it was asked for, else for a person."""

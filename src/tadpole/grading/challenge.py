@@ -1,0 +1,140 @@
+"""Tier 3: a change that passed has to pass and fail rewritten tests as a right one would.
+
+Pairs of complementary variants (:mod:`tadpole.grading.variants`) run in fresh boxes of their
+own. The change holds where in every one of them exactly those tests passed that should.
+
+Guards against a process that is wholly under the control of the code under test: whatever it
+reports, it does not know which tests must fail. With k functions whose tests it does not
+satisfy, each round leaves it a chance of 2^-k. Where the repair shows in fewer than three
+functions there are more rounds, so that it is 1 in 8 at most.
+
+Does not guard against: tasks whose fail-to-pass tests hold nothing that can be rewritten (they
+are graded at tier 1, and their grade says so), and what :mod:`~tadpole.grading.variants` does
+not guard against.
+"""
+
+import asyncio
+import math
+import random
+import secrets
+import weakref
+from collections.abc import Mapping, Sequence
+
+from tadpole.errors import GraderError
+from tadpole.grading.report import Verdict
+from tadpole.grading.run import Runner
+from tadpole.grading.variants import PER_TEST, Suite, Variant, pair, trials
+from tadpole.outcome import GradeStatus
+from tadpole.protocols import SandboxSpec
+from tadpole.task import FileChange, Task
+
+BITS = 3  # of certainty, together over all rounds
+OTHERS = 6  # pass-to-pass functions that are rewritten as well, chosen anew each time
+
+
+class Challenge:
+    """Draws variants and weighs their runs. Which oracles work is found once for each task."""
+
+    def __init__(self, runner: Runner, rng: random.Random | None = None) -> None:
+        self._runner = runner
+        self._rng = rng or secrets.SystemRandom()
+        self._usable: dict[str, dict[str, int]] = {}
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock]
+        self._locks = weakref.WeakValueDictionary()
+
+    async def usable(self, task: Task, spec: SandboxSpec) -> tuple[Suite, Mapping[str, int]]:
+        """The graded functions of a task, and which oracle of each was found to work.
+
+        What the task brings along is believed; otherwise its gold is run against every rewriting.
+        Raises SandboxError or GraderError where that could not be told.
+        """
+        suite = await asyncio.to_thread(Suite.of, task, lambda path: _read(spec, path))
+        if task.measured.oracles is not None:
+            known = dict(task.measured.oracles)
+            return suite, {n: o for n, o in known.items() if o < len(suite.oracles.get(n, ()))}
+        lock = self._locks.setdefault(task.id, asyncio.Lock())
+        async with lock:
+            if task.id not in self._usable:
+                self._usable[task.id] = await self._tried(task, spec, suite)
+        return suite, self._usable[task.id]
+
+    async def verdict(
+        self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]
+    ) -> Verdict | None:
+        """What all rounds say of a change that passed the real tests; None: none can be held."""
+        suite, usable = await self.usable(task, spec)
+        repaired = [name for name in suite.repaired if name in usable]
+        if not repaired:
+            return None
+        others = [name for name in usable if name not in suite.repaired]
+        runs = 0
+        for _ in range(math.ceil(BITS / len(repaired))):
+            names = [*repaired, *self._rng.sample(others, min(OTHERS, len(others)))]
+            variants = pair(suite, usable, names, self._rng)
+            verdicts = await asyncio.gather(
+                *(self._run(task, spec, accepted, variant) for variant in variants),
+                return_exceptions=True,  # so that no box outlives the other's failure
+            )
+            for variant, verdict in zip(variants, verdicts, strict=True):
+                if isinstance(verdict, BaseException):
+                    raise verdict
+                wrong = _weighed(variant, verdict)
+                if wrong is not None:
+                    return wrong
+                runs += 1
+        told = f"and {runs} runs of rewritten tests came out as they should"
+        return Verdict(GradeStatus.GRADED, (), told)
+
+    async def _run(
+        self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange], variant: Variant
+    ) -> Verdict:
+        tests = {change.path: change for change in (*task.hidden, *variant.files)}
+        return await self._runner.run(task, spec, accepted, variant.ids, list(tests.values()))
+
+    async def _tried(self, task: Task, spec: SandboxSpec, suite: Suite) -> dict[str, int]:
+        """Which rewritings do with the gold what they should."""
+        found: dict[str, int] = {}
+        for oracle in range(PER_TEST):
+            names = [name for name in suite.ids if name not in found and suite.oracles[name]]
+            bad = {name for name in names if len(suite.oracles[name]) <= oracle}
+            for variant in trials(suite, oracle, names, self._rng):
+                bad |= await self._odd(task, spec, suite, variant)
+            found |= {name: oracle for name in names if name not in bad}
+        # As they will be used: what one test leaves behind may disturb another.
+        for variant in pair(suite, found, list(found), self._rng) if found else ():
+            for name in await self._odd(task, spec, suite, variant):
+                found.pop(name, None)
+        return found
+
+    async def _odd(self, task: Task, spec: SandboxSpec, suite: Suite, variant: Variant) -> set[str]:
+        """The functions of which a test did not end with the gold as it should."""
+        verdict = await self._run(task, spec, task.gold, variant)
+        if verdict.timed_out:
+            raise GraderError(f"the rewritten tests of {task.name} took too long")
+        ids = set(verdict.failing) ^ variant.must_fail
+        return {name for name, nodes in suite.ids.items() if ids & set(nodes)}
+
+
+def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:
+    """What speaks against the change; None where every test ended as it should."""
+    if verdict.status is not GradeStatus.GRADED or verdict.timed_out:
+        return verdict
+    failing = set(verdict.failing)
+    passed = [node for node in variant.ids if node in variant.must_fail and node not in failing]
+    failed = [node for node in variant.ids if node in failing and node not in variant.must_fail]
+    if not passed and not failed:
+        return None
+    what = (
+        f"{passed[0]} passed, rewritten so that it must fail"
+        if passed
+        else f"{failed[0]} failed, rewritten so that it must pass"
+    )
+    reason = (
+        f"the real tests passed, but {what} ({len(passed) + len(failed)} of {len(variant.ids)})"
+    )
+    return Verdict(GradeStatus.TAMPERED, variant.ids, reason)
+
+
+def _read(spec: SandboxSpec, path: str) -> bytes | None:
+    file = spec.tree / path
+    return file.read_bytes() if file.is_file() else None
