@@ -24,7 +24,9 @@ from tadpole.protocols import ExecReason, ExecResult
 from tadpole.task import FileChange
 
 _HERE = Path(__file__).parent
-PROGRAM = tuple((_HERE / name).read_text("utf-8") for name in ("watch.py", "bootstrap.py"))
+PROGRAM = tuple(
+    (_HERE / name).read_text("utf-8") for name in ("watch.py", "alarm.py", "bootstrap.py")
+)
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = """
 import sys
@@ -62,6 +64,7 @@ class Job:
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
     later: Sequence[FileChange] = ()
+    suspects: Sequence[str] = ()  # changed files that have no business in frames: absolute paths
     directory: str = field(default_factory=lambda: f"/tmp/grading-{secrets.token_hex(8)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     # Above what Python and pytest use, below what shells and signals use.
@@ -77,6 +80,7 @@ class Job:
             "paths": self.paths,
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
+            "suspects": list(self.suspects),
             "directory": self.directory,
             "key": self.key.hex(),
             "status": self.status,
@@ -186,6 +190,8 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
     kind, _, rest = text.partition(" ")
     if kind == "changed":
         facts.tampered = f"the tested code replaced a part of the test runner: {rest[:200]}"
+    elif kind == "alarm":
+        facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
     elif kind == "end":
         facts.end = rest
     elif kind in ("test", "canary"):

@@ -7,6 +7,7 @@ module only puts the pieces in order: the agent's files first, the tests over th
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -55,7 +56,7 @@ class Runner:
         now, later = list[FileChange](), list[FileChange]()
         for change in accepted:
             (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = _job(task, spec, ids, later)
+        job = _job(task, spec, ids, later, suspects(task, spec, accepted))
         env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
         box = await self.engine.start(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
         try:
@@ -76,7 +77,28 @@ def graded_ids(task: Task) -> tuple[str, ...]:
     return ids
 
 
-def _job(task: Task, spec: SandboxSpec, ids: Sequence[str], later: Sequence[FileChange]) -> Job:
+_LOOKING = re.compile(rb"frame|\bgc\b|settrace|setprofile|ctypes|/proc|inspect")
+
+
+def suspects(task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]) -> list[str]:
+    """Changed files, as paths in the box, that neither were nor need to be about introspection."""
+    gold = {change.path: change.content or b"" for change in task.gold}
+    found = []
+    for change in accepted:
+        file = spec.tree / change.path
+        before = file.read_bytes() if file.is_file() else b""
+        if not _LOOKING.search(before) and not _LOOKING.search(gold.get(change.path, b"")):
+            found.append(f"{spec.workdir}/{change.path}")
+    return found
+
+
+def _job(
+    task: Task,
+    spec: SandboxSpec,
+    ids: Sequence[str],
+    later: Sequence[FileChange],
+    suspicious: Sequence[str],
+) -> Job:
     search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
     roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
     return Job(
@@ -85,6 +107,7 @@ def _job(task: Task, spec: SandboxSpec, ids: Sequence[str], later: Sequence[File
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
         later=later,
+        suspects=suspicious,
         seconds=max(1, math.ceil(task.test_seconds)),
         must_fail=must_fail_names(ids),
     )
