@@ -14,6 +14,7 @@ not guard against.
 """
 
 import asyncio
+import dataclasses
 import math
 import random
 import secrets
@@ -111,14 +112,14 @@ class Challenge:
         verdict = await self._run(task, spec, task.gold, variant)
         if verdict.timed_out:
             raise GraderError(f"the rewritten tests of {task.name} took too long")
-        ids = set(verdict.failing) ^ variant.must_fail
+        ids = set(verdict.failing) ^ variant.must_fail if verdict.ended else set(variant.ids)
         return {name for name, nodes in suite.ids.items() if ids & set(nodes)}
 
 
 def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:
     """What speaks against the change; None where every test ended as it should."""
-    if verdict.status is not GradeStatus.GRADED or verdict.timed_out:
-        return verdict
+    if not verdict.ended:  # tampered, or could not be told apart from a change that hangs
+        return dataclasses.replace(verdict, reason=f"in rewritten tests: {verdict.reason}")
     failing = set(verdict.failing)
     passed = [node for node in variant.ids if node in variant.must_fail and node not in failing]
     failed = [node for node in variant.ids if node in failing and node not in variant.must_fail]

@@ -20,7 +20,7 @@ import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tadpole.errors import SandboxUnavailable, TadpoleError
@@ -96,6 +96,16 @@ class PytestGrader:
             told = f"{grade.reason} (left out: {_counted(parts.dropped)})"
             return grade.model_copy(update={"dropped": dropped, "reason": told})
         return grade
+
+    async def oracles(self, task: Task) -> Mapping[str, int] | None:
+        """Which deciding test functions can be rewritten for tier 3; None at tier 1.
+
+        Found by running the task's gold, once. Raises SandboxError or GraderError.
+        """
+        if self.tier is Tier.HARDENED:
+            return None
+        _, usable = await self._challenge.usable(task, await self._store.spec(task))
+        return usable
 
     async def _run(
         self,

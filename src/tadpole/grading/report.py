@@ -121,6 +121,7 @@ class Verdict:
     failing: tuple[str, ...]  # expected ids without a proven pass
     reason: str
     timed_out: bool = False
+    ended: bool = False  # the tests came to their end: ``failing`` is what they said
 
 
 def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
@@ -155,11 +156,12 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
         reason = f"the tests did not run: pytest ended with {facts.end}"
         return Verdict(GradeStatus.GRADED, everything, reason)
     if failing:
-        return Verdict(GradeStatus.GRADED, failing, _told(failing, facts, len(job.ids)))
+        told = _told(failing, facts, len(job.ids))
+        return Verdict(GradeStatus.GRADED, failing, told, ended=True)
     if len(facts.must_fail) != len(job.must_fail):
         reason = "a test that must fail is missing from the report"
         return Verdict(GradeStatus.TAMPERED, everything, reason)
-    return Verdict(GradeStatus.GRADED, (), f"all {len(job.ids)} tests passed")
+    return Verdict(GradeStatus.GRADED, (), f"all {len(job.ids)} tests passed", ended=True)
 
 
 @dataclass
