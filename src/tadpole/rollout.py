@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
-from tadpole.grading.patch import git_patch
+from tadpole.grading.patch import file_of, git_patch, without_ignored
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY, StopReason, outcome_of
@@ -103,6 +103,7 @@ class Rollout:
                 seed=seed,
             )
             delta = await sandbox.delta() if STOP_POLICY[trace.stop].grade else ()
+            delta = await self._recorded(task, delta)
         except SandboxDied as error:
             return self._unstarted(task, seed, str(error)), (), None
         finally:
@@ -126,16 +127,18 @@ class Rollout:
             error=error,
         )
 
+    async def _recorded(self, task: Task, delta: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
+        """The part of ``delta`` that a patch holds: what is graded is what is recorded."""
+        if not delta:
+            return ()
+        tree = await self.store.tree(task)
+        return await asyncio.to_thread(without_ignored, delta, lambda path: file_of(tree, path))
+
     async def _base(self, task: Task, delta: tuple[FileChange, ...]) -> dict[str, FileChange]:
         """The start tree's versions of the files that ``delta`` touches."""
         tree = await self.store.tree(task)
-        base = {}
-        for change in delta:
-            path = tree / change.path
-            if path.is_file() and not path.is_symlink():
-                runnable = bool(path.stat().st_mode & 0o100)
-                base[change.path] = FileChange(change.path, path.read_bytes(), runnable)
-        return base
+        found = (file_of(tree, change.path) for change in delta)
+        return {file.path: file for file in found if file is not None}
 
 
 def stream(seed: int, name: str) -> int:

@@ -8,12 +8,11 @@ after a kill does the rest. Grades of infrastructure are never kept.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from tadpole.errors import GraderError, RunError
 from tadpole.grading.cache import grader_version
-from tadpole.grading.patch import changes_of
+from tadpole.grading.patch import changes_of, file_of
 from tadpole.job import Job
 from tadpole.outcome import STOP_POLICY, GradeStatus, Outcome, Tier, outcome_of
 from tadpole.rl.reward import raw_reward
@@ -114,7 +113,7 @@ async def _grade(job: Job, owed: _Owed) -> Grade:
         patch = job.rundir.load_patch(owed.attempt.patch)
         tree = await job.workshop.store.tree(owed.task)
         try:
-            delta = await asyncio.to_thread(changes_of, patch, lambda path: _file(tree, path))
+            delta = await asyncio.to_thread(changes_of, patch, lambda path: file_of(tree, path))
         except GraderError as error:
             reason = f"{owed.attempt.patch} does not apply: {error}"
             return Grade(status=GradeStatus.INVALID, reason=reason)
@@ -139,10 +138,3 @@ def _regraded(job: Job, owed: _Owed, grade: Grade, tier: Tier, version: str) -> 
         after=raw_reward(outcome, attempt.stop, job.config.train.truncated_reward),
         grade=grade,
     )
-
-
-def _file(tree: Path, path: str) -> FileChange | None:
-    file = tree / path
-    if not file.is_file() or file.is_symlink():
-        return None
-    return FileChange(path, file.read_bytes(), bool(file.stat().st_mode & 0o100))

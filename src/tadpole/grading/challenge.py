@@ -69,8 +69,9 @@ class Challenge:
             return None
         others = [name for name in usable if name not in suite.repaired]
         runs = 0
-        for _ in range(math.ceil(BITS / len(repaired))):
-            names = [*repaired, *self._rng.sample(others, min(OTHERS, len(others)))]
+        for turn in range(math.ceil(BITS / len(repaired))):
+            more = 0 if turn else min(OTHERS, len(others))  # the first round is enough for these
+            names = [*repaired, *self._rng.sample(others, more)]
             variants = pair(suite, usable, names, self._rng)
             verdicts = await asyncio.gather(
                 *(self._run(task, spec, accepted, variant) for variant in variants),

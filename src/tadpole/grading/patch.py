@@ -92,6 +92,35 @@ def ignored(rules: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[str]:
         return frozenset(os.fsdecode(name) for name in found.split(b"\0") if name)
 
 
+def without_ignored(
+    delta: Sequence[FileChange], read: Callable[[str], FileChange | None]
+) -> tuple[FileChange, ...]:
+    """The change as git would record it: new files that .gitignore names are left out.
+
+    ``read`` gives the base version of a file, None where there is none.
+    """
+    new = [change.path for change in delta if change.content is not None and not read(change.path)]
+    changed = {change.path: change for change in delta}
+    rules = {}
+    for path in new:
+        parts = path.split("/")[:-1]
+        for depth in range(len(parts) + 1):
+            name = "/".join([*parts[:depth], ".gitignore"])
+            file = changed[name] if name in changed else read(name)
+            if file is not None and file.content is not None:
+                rules[name] = file.content
+    gone = ignored(rules, new)
+    return tuple(change for change in delta if change.path not in gone)
+
+
+def file_of(tree: Path, path: str) -> FileChange | None:
+    """A regular file of a tree on this machine; None where there is none."""
+    file = tree / path
+    if file.is_symlink() or not file.is_file():
+        return None
+    return FileChange(path, file.read_bytes(), bool(file.stat().st_mode & 0o100))
+
+
 def is_plain(path: str) -> bool:
     """Whether a path is relative and has one spelling: no "..", ".", "//", NUL."""
     return (
