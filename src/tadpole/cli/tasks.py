@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tadpole.cli.verb import Request, Verb, settings
+from tadpole.outcome import Tier
 from tadpole.progress import Progress
 from tadpole.rundir import MARKER, cache_dir
 from tadpole.task import Task
@@ -65,8 +66,9 @@ def calibrate(request: Request) -> int:
 
 @command.command()
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--tier", type=click.Choice(["1", "3"]), default="1", help="How to grade.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def validate(directory: Path, as_json: bool) -> int:
+def validate(directory: Path, tier: str, as_json: bool) -> int:
     """Grade the gold patch (must pass) and a change that does nothing (must fail).
 
     DIRECTORY is one task or a set of them.
@@ -74,7 +76,7 @@ def validate(directory: Path, as_json: bool) -> int:
     from tadpole.evals.validity import validate_tasks
     from tadpole.workshop import Workshop
 
-    grader = Workshop.open(cache_dir()).grader
+    grader = Workshop.open(cache_dir(), Tier(int(tier))).grader
     found = asyncio.run(validate_tasks(_load(directory), grader, Progress()))
     request = Request.plain(as_json)
     request.result(
@@ -137,6 +139,8 @@ def _row(task: Task) -> dict[str, Any]:
         "rungs": [hint.rung for hint in task.hints],
         "fail_to_pass": len(task.fail_to_pass),
         "pass_to_pass": len(task.pass_to_pass),
+        "kill_rate": task.measured.kill_rate,
+        "rewritable": task.measured.rewritable,
         "statement": task.statement,
     }
 
@@ -154,6 +158,11 @@ def _page(task: Task, gold: bool) -> str:
     parts += [textwrap.indent(f"rung {h.rung}: {h.text}", "  ") + "\n" for h in task.hints]
     parts += ["fail to pass:", *(f"  {name}" for name in task.fail_to_pass)]
     parts += [f"pass to pass: {len(task.pass_to_pass)} tests"]
+    measured = task.measured
+    if measured.mutants:
+        parts += [f"wrong repairs noticed: {measured.killed} of {measured.mutants}"]
+    if measured.oracles is not None:
+        parts += [f"rewritable: {len(measured.oracles)} of {measured.functions} test functions"]
     if gold:
         parts += ["", "gold:", *(f"  {change.path}" for change in task.gold)]
         starts = {change.path: change.content for change in task.start}

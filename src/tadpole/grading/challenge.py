@@ -19,12 +19,12 @@ import math
 import random
 import secrets
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from tadpole.errors import GraderError
 from tadpole.grading.report import Verdict
 from tadpole.grading.run import Runner
-from tadpole.grading.variants import PER_TEST, Suite, Variant, pair, trials
+from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, pair
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import SandboxSpec
 from tadpole.task import FileChange, Task
@@ -96,25 +96,37 @@ class Challenge:
     async def _tried(self, task: Task, spec: SandboxSpec, suite: Suite) -> dict[str, int]:
         """Which rewritings do with the gold what they should."""
         found: dict[str, int] = {}
+
+        async def odd(names: Sequence[str], make: Callable[[Sequence[str]], Variant]) -> set[str]:
+            """Those of which a test did not end as it should."""
+            variant = make(names)
+            verdict = await self._run(task, spec, task.gold, variant)
+            if verdict.ended:
+                wrong = set(verdict.failing) ^ variant.must_fail
+                return {name for name in names if wrong & set(suite.ids[name])}
+            if len(names) == 1:
+                return set(names)
+            half = len(names) // 2  # one that hangs or crashes must not cost the others
+            return await odd(names[:half], make) | await odd(names[half:], make)
+
         for oracle in range(PER_TEST):
-            names = [name for name in suite.ids if name not in found and suite.oracles[name]]
-            bad = {name for name in names if len(suite.oracles[name]) <= oracle}
-            for variant in trials(suite, oracle, names, self._rng):
-                bad |= await self._odd(task, spec, suite, variant)
-            found |= {name: oracle for name in names if name not in bad}
+            there = {name: got[oracle] for name, got in suite.oracles.items() if oracle < len(got)}
+            left = [name for name in there if name not in found]
+            for mutated, inverted in WAYS:
+                names = [n for n in left if not mutated or there[n].mutate is not None]
+                pick = Pick(oracle, mutated, inverted)
+                bad = await odd(names, partial(self._all, suite, pick)) if names else set()
+                left = [name for name in left if name not in bad]
+            found |= dict.fromkeys(left, oracle)
         # As they will be used: what one test leaves behind may disturb another.
-        for variant in pair(suite, found, list(found), self._rng) if found else ():
-            for name in await self._odd(task, spec, suite, variant):
+        for _ in range(2 if found else 0):
+            names = list(found)
+            for name in await odd(names, lambda some: pair(suite, found, some, self._rng)[0]):
                 found.pop(name, None)
         return found
 
-    async def _odd(self, task: Task, spec: SandboxSpec, suite: Suite, variant: Variant) -> set[str]:
-        """The functions of which a test did not end with the gold as it should."""
-        verdict = await self._run(task, spec, task.gold, variant)
-        if verdict.timed_out:
-            raise GraderError(f"the rewritten tests of {task.name} took too long")
-        ids = set(verdict.failing) ^ variant.must_fail if verdict.ended else set(variant.ids)
-        return {name for name, nodes in suite.ids.items() if ids & set(nodes)}
+    def _all(self, suite: Suite, pick: Pick, names: Sequence[str]) -> Variant:
+        return suite.variant(dict.fromkeys(names, pick), self._rng)
 
 
 def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:

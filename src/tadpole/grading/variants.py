@@ -22,6 +22,7 @@ from tadpole.grading.oracles import Oracle, Splice, Text, oracles_of, spliced
 from tadpole.task import FileChange, Task
 
 PER_TEST = 2  # oracles of a function that are tried, the best first
+WAYS = ((False, True), (True, False), (True, True))  # (mutated, inverted), to be tried on the gold
 
 
 @dataclass(frozen=True)
@@ -136,21 +137,6 @@ def pair(
             first[name] = Pick(oracle, mutated, inverted)
             second[name] = Pick(oracle, not mutated, inverted)
     return suite.variant(first, rng), suite.variant(second, rng)
-
-
-def trials(suite: Suite, oracle: int, names: Iterable[str], rng: random.Random) -> list[Variant]:
-    """Every way to rewrite oracle number ``oracle`` of these functions, to be tried on the gold."""
-    found = []
-    for mutated, inverted in ((False, True), (True, False), (True, True)):
-        picks = {
-            name: Pick(oracle, mutated, inverted)
-            for name in names
-            if len(suite.oracles[name]) > oracle
-            and (not mutated or suite.oracles[name][oracle].mutate is not None)
-        }
-        if picks:
-            found.append(suite.variant(picks, rng))
-    return found
 
 
 def _is_python(content: bytes) -> bool:
