@@ -8,11 +8,11 @@ box. The tests at the end are of what fools that run, and only rewritten tests s
 import asyncio
 
 import pytest
-from calc_task import BUGGY, GOOD, CountingEngine, FixedStore, new_task
+from calc_task import BUGGY, GOOD, ORACLES, CountingEngine, FixedStore, new_task
 
 from tadpole.grading.grader import PytestGrader
 from tadpole.outcome import GradeStatus, Tier
-from tadpole.task import FileChange
+from tadpole.task import FileChange, Measured
 
 GRADED, TAMPERED = GradeStatus.GRADED, GradeStatus.TAMPERED
 
@@ -256,7 +256,9 @@ ATTACKS = {
 # Those whose layer another one shows as well.
 MORE = {"A07", "A08", "A09", "A15", "A16", "A25", "A26", "A28", "A30", "B5", "B4"}
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name.split(" ")[0] in MORE else [])
+    pytest.param(
+        name, marks=[pytest.mark.slow] if name.split(" ")[0] in MORE or "same" in name else []
+    )
     for name in ATTACKS
 ]
 
@@ -401,7 +403,8 @@ FOOLS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n.startswith("B4") else []) for n in FOOLS]
 )
-async def test_only_rewritten_tests_stop_it(grader, challenger, task, name):
+async def test_only_rewritten_tests_stop_it(grader, challenger, name):
+    task = new_task(measured=Measured(functions=5, oracles=ORACLES))
     delta = [FileChange("calc/core.py", BUGGY + b"\n" + FOOLS[name].encode())]
     assert (await grader.grade(task, delta)).resolved  # tier 1 is what it is
     grade = await challenger.grade(task, delta)

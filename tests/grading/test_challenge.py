@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from calc_task import GOOD, CountingEngine, new_task
+from calc_task import GOOD, ORACLES, CountingEngine, new_task
 
 from tadpole.errors import SandboxDied
 from tadpole.grading.grader import PytestGrader
@@ -11,12 +11,6 @@ from tadpole.outcome import GradeStatus, Tier
 from tadpole.task import FileChange, Measured
 
 NOISE = FileChange("notes.txt", b"thoughts")
-ORACLES = (
-    ("tests/test_core.py::test_add", 0),
-    ("tests/test_core.py::TestAdd::test_negative", 0),
-    ("tests/test_core.py::test_double", 0),
-    ("tests/test_classic.py::Classic::test_add", 0),
-)
 
 
 @pytest.fixture
@@ -30,18 +24,20 @@ def challenger(engine, store):
     return PytestGrader(engine, store, tier=Tier.CHALLENGED)
 
 
+@pytest.mark.slow
 async def test_gold_comes_through_every_draw(store, known):
-    for _ in range(4):
+    for _ in range(5):
         engine = CountingEngine()
         grade = await PytestGrader(engine, store, tier=Tier.CHALLENGED).grade(known, known.gold)
         assert (grade.resolved, grade.tier) == (True, Tier.CHALLENGED), grade
         assert engine.starts == 3  # the real tests and a pair
 
 
-async def test_other_right_changes_come_through(challenger, known):
+async def test_other_right_changes_come_through(challenger, engine, known):
     other = b"import operator\nadd = operator.add\ndef double(a): return add(a, a)\n"
     grade = await challenger.grade(known, [FileChange("calc/core.py", other)])
-    assert grade.resolved, grade
+    assert (grade.resolved, grade.tier) == (True, Tier.CHALLENGED), grade
+    assert engine.starts == 3  # the real tests and a pair
 
 
 async def test_a_change_that_fails_costs_one_run(challenger, engine, known):
@@ -50,12 +46,14 @@ async def test_a_change_that_fails_costs_one_run(challenger, engine, known):
     assert engine.starts == 1
 
 
+@pytest.mark.slow
 async def test_one_function_is_asked_more_often(challenger, engine, known):
     one = replace(known, fail_to_pass=("tests/test_core.py::TestAdd::test_negative",))
     assert (await challenger.grade(one, one.gold)).resolved
     assert engine.starts == 1 + 2 * 3
 
 
+@pytest.mark.slow
 async def test_what_works_is_found_with_the_gold_and_once(challenger, engine, task):
     found = await challenger.oracles(task)
     assert set(found) == {"tests/test_classic.py::Classic::test_double", *dict(ORACLES)}
@@ -85,7 +83,11 @@ def test_calls():
     )
     found = await challenger.oracles(task)
     assert "tests/test_core.py::test_calls" not in found
-    only = replace(task, fail_to_pass=("tests/test_core.py::test_calls",))
+    only = replace(
+        task,
+        fail_to_pass=("tests/test_core.py::test_calls",),
+        measured=Measured(functions=2, oracles=tuple(found.items())),
+    )
     grade = await challenger.grade(only, only.gold)
     assert (grade.resolved, grade.tier) == (True, Tier.HARDENED)  # not more than was proven
     assert "tier 1" in grade.reason
@@ -97,13 +99,14 @@ async def test_a_tier_1_grader_rewrites_nothing(grader, task):
 
 
 async def test_the_tiers_do_not_share_their_grades(store, known, tmp_path):
-    for tier, boxes in ((Tier.HARDENED, 1), (Tier.CHALLENGED, 3), (Tier.CHALLENGED, 0)):
+    for tier, boxes in ((Tier.HARDENED, 1), (Tier.CHALLENGED, 3), (Tier.HARDENED, 0)):
         engine = CountingEngine()
         grader = PytestGrader(engine, store, tier=tier, cache_dir=tmp_path)
         assert (await grader.grade(known, known.gold)).tier is tier
         assert engine.starts == boxes
 
 
+@pytest.mark.slow
 async def test_a_variant_that_hangs_is_no_proof(engine, store, known):
     spin = GOOD + b"while b'bool(' in open('/repo/tests/test_core.py', 'rb').read(): pass\n"
     task = replace(known, test_seconds=2.0)
@@ -113,6 +116,7 @@ async def test_a_variant_that_hangs_is_no_proof(engine, store, known):
     assert "timed out" in grade.reason
 
 
+@pytest.mark.slow
 async def test_infrastructure_in_a_variant_is_tried_again(store, known):
     class Second(CountingEngine):
         async def start(self, spec):

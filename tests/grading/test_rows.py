@@ -1,7 +1,8 @@
 """Rows of known failures of other harnesses: patches (P) and grading (T), each with a real box.
 
-P1-P4 and P6 as patches are in test_patch, T1 and T4 in test_attacks, T2, T3 and T10 in
-test_grader, T11 in the tests of the store (one commit, no remotes, tags or reflog).
+P1-P4 and P6 as patches are in test_patch, T1, T4 and T5 (as A09: no pipe and no output decides)
+in test_attacks, T2, T3 and T10 in test_grader, T11 in the tests of the store (one commit, no
+remotes, tags or reflog).
 """
 
 from dataclasses import replace
@@ -10,7 +11,6 @@ import pytest
 
 from tadpole.evals.validity import validate_tasks
 from tadpole.grading.patch import file_of, git_patch, without_ignored
-from tadpole.outcome import GradeStatus
 from tadpole.progress import Progress
 from tadpole.task import FileChange
 
@@ -44,7 +44,9 @@ async def changed(engine, store, task, work, command):
     return without_ignored(delta, lambda path: file_of(work, path))
 
 
-async def test_p1_edited_new_and_deleted_are_recorded_ignored_is_not(engine, store, task, work):
+async def test_p1_p7_what_the_agent_did_is_recorded_and_what_is_ignored_or_was_built_is_not(
+    engine, store, task, work
+):
     delta = await changed(
         engine,
         store,
@@ -75,36 +77,25 @@ async def test_p6_a_nested_repository_becomes_files_and_no_link(engine, store, t
     assert b"160000" not in patch and b"sub/.git" not in patch
 
 
-async def test_p7_what_the_set_up_built_is_not_in_the_patch(engine, store, task, work):
-    delta = await changed(engine, store, task, work, "echo 'x = 2' > a.py")
-    assert [change.path for change in delta] == ["a.py"]
-
-
-async def test_t5_the_status_is_that_of_the_runner(grader, task):
-    """No shell and no pipe stands between: a last line of output or a last command says nothing."""
-    loud = b"import os\nos.system('echo 6 passed | tail -1; true')\nraise SystemExit(0)\n"
-    grade = await grader.grade(task, [FileChange("calc/core.py", loud)])
-    assert (grade.status, grade.resolved) == (GradeStatus.GRADED, False)
-    assert set(grade.failing) == {*task.fail_to_pass, *task.pass_to_pass}
-
-
 async def test_t7_ids_are_compared_as_pytest_has_them(grader, task):
     """Nothing is read from output, so that there is nothing to normalise: another id is another."""
-    odd = replace(task, pass_to_pass=("tests/test_core.py::test_double ",))
-    grade = await grader.grade(odd, odd.gold)
-    assert grade.failing == odd.pass_to_pass
     timed = b"import pytest\n@pytest.mark.parametrize('a', ['x ', ' (12 ms)'])\n"
     timed += b"def test_odd(a): assert a\n"
     task = replace(
         task,
         hidden=(*task.hidden, FileChange("tests/test_odd.py", timed)),
-        pass_to_pass=("tests/test_odd.py::test_odd[x ]", "tests/test_odd.py::test_odd[ (12 ms)]"),
+        pass_to_pass=(
+            "tests/test_odd.py::test_odd[x ]",
+            "tests/test_odd.py::test_odd[ (12 ms)]",
+            "tests/test_odd.py::test_odd[x]",
+        ),
     )
-    assert (await grader.grade(task, task.gold)).resolved
+    grade = await grader.grade(task, task.gold)
+    assert grade.failing == task.pass_to_pass[2:]
 
 
 async def test_t8_an_id_that_is_none_is_found_when_the_task_is_validated(grader, task):
     odd = replace(task, pass_to_pass=(*task.pass_to_pass, "[100%]"))
-    [good, bad] = await validate_tasks([task, odd], grader, Progress(quiet=True))
-    assert (good.ok, bad.ok) == (True, False)
+    [bad] = await validate_tasks([odd], grader, Progress(quiet=True))
+    assert not bad.ok
     assert "the gold does not pass" in bad.reason

@@ -42,6 +42,7 @@ def test_mutants_are_other_programs_in_the_lines_of_the_bug(snapshot, odd):
     assert len({mutant.operator for mutant in found}) >= 2
 
 
+@pytest.mark.slow
 async def test_a_task_carries_its_kill_rate_and_what_can_be_rewritten(
     snapshot, store, engine, odd, tmp_path
 ):
