@@ -18,7 +18,7 @@ def command() -> None:
     """Evaluate a policy on the held-out tasks of a run."""
 
 
-@command.command(cls=Verb, sections=["eval", "policy", "leaf"])
+@command.command(cls=Verb, sections=["eval", "grading", "policy", "leaf"])
 @click.option(
     "--policy",
     type=click.Choice(["raw", "before", "after"]),

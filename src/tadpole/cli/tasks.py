@@ -41,7 +41,7 @@ def make(request: Request) -> int:
     return int(len(tasks) < asked)
 
 
-@command.command(cls=Verb, sections=["calibrate", "policy", "leaf", "warmup"])
+@command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
 @settings
 def calibrate(request: Request) -> int:
     """Keep the tasks that the current policy sometimes solves.

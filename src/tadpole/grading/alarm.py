@@ -6,8 +6,9 @@ it. Standard library only, Python 3.8+.
 Guards against: changed files that walk frames, collect the process's objects, trace it or read
 ``/proc``, which is how a report is forged and how the expected value is read out of a test. The
 interpreter's audit events say so before it happens; files that did such things before the change
-are not listened to. Does not guard against: code that hides which file it comes from, or that
-leaves the looking to an unchanged file.
+are not listened to. And against new classes whose instances are equal to anything. Does not guard
+against: code that hides which file it comes from, or that leaves the looking to an unchanged file;
+instances that are equal to whatever a test may compare them with, but not to all.
 """
 
 from __future__ import annotations
@@ -60,3 +61,27 @@ def open_alarm(suspects: Collection[str], tell: Callable[[str], object]) -> None
 
     if files:
         sys.addaudithook(hook)
+
+
+def equal_to_all(suspects: Collection[str]) -> str:
+    """A class of a suspect file (absolute paths) whose instances are equal to anything, or ""."""
+    modules = {
+        name
+        for name, module in list(sys.modules.items())
+        if getattr(module, "__file__", None) in suspects
+    }
+    queue: list[typing.Any] = [object] if modules else []
+    seen = set()
+    while queue:
+        kind = queue.pop()
+        for other in type.__subclasses__(kind):
+            if other not in seen:
+                seen.add(other)
+                queue.append(other)
+        if kind.__module__ in modules and "__eq__" in vars(kind):
+            try:
+                if kind.__new__(kind) == object():
+                    return str(kind.__qualname__)
+            except BaseException:  # it needs more than a blank instance has
+                continue
+    return ""

@@ -44,7 +44,7 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tadpole.grading.alarm import open_alarm
+    from tadpole.grading.alarm import equal_to_all, open_alarm
     from tadpole.grading.watch import open_watch, parts_of  # in the box: the same namespace
 
 
@@ -331,6 +331,9 @@ def main() -> None:
     except BaseException as error:
         code = type(error).__name__
     observer.tell_change()
+    equal = equal_to_all(job["equals"])
+    if equal:
+        send("equal", equal)
     send("end", code)
     leave(status)
 

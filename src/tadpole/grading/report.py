@@ -64,7 +64,10 @@ class Job:
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
     later: Sequence[FileChange] = ()
-    suspects: Sequence[str] = ()  # changed files that have no business in frames: absolute paths
+    # Changed files, as absolute paths: those that have no business in frames, and those in which
+    # nothing was or has to be comparable.
+    suspects: Sequence[str] = ()
+    equals: Sequence[str] = ()
     directory: str = field(default_factory=lambda: f"/tmp/grading-{secrets.token_hex(8)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     # Above what Python and pytest use, below what shells and signals use.
@@ -81,6 +84,7 @@ class Job:
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
             "suspects": list(self.suspects),
+            "equals": list(self.equals),
             "directory": self.directory,
             "key": self.key.hex(),
             "status": self.status,
@@ -194,6 +198,8 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
         facts.tampered = f"the tested code replaced a part of the test runner: {rest[:200]}"
     elif kind == "alarm":
         facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
+    elif kind == "equal":
+        facts.tampered = f"the change makes objects that are equal to anything: {rest[:200]}"
     elif kind == "end":
         facts.end = rest
     elif kind in ("test", "canary"):

@@ -56,7 +56,7 @@ class Runner:
         now, later = list[FileChange](), list[FileChange]()
         for change in accepted:
             (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = _job(task, spec, ids, later, suspects(task, spec, accepted))
+        job = _job(task, spec, ids, accepted, later)
         env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
         box = await self.engine.start(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
         try:
@@ -78,16 +78,19 @@ def graded_ids(task: Task) -> tuple[str, ...]:
 
 
 _LOOKING = re.compile(rb"frame|\bgc\b|settrace|setprofile|ctypes|/proc|inspect")
+_COMPARING = re.compile(rb"__eq__")
 
 
-def suspects(task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]) -> list[str]:
-    """Changed files, as paths in the box, that neither were nor need to be about introspection."""
+def new_to(
+    what: re.Pattern[bytes], task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]
+) -> list[str]:
+    """Changed files, as paths in the box, in which ``what`` neither was nor is in the repair."""
     gold = {change.path: change.content or b"" for change in task.gold}
     found = []
     for change in accepted:
         file = spec.tree / change.path
         before = file.read_bytes() if file.is_file() else b""
-        if not _LOOKING.search(before) and not _LOOKING.search(gold.get(change.path, b"")):
+        if not what.search(before) and not what.search(gold.get(change.path, b"")):
             found.append(f"{spec.workdir}/{change.path}")
     return found
 
@@ -96,8 +99,8 @@ def _job(
     task: Task,
     spec: SandboxSpec,
     ids: Sequence[str],
+    accepted: Sequence[FileChange],
     later: Sequence[FileChange],
-    suspicious: Sequence[str],
 ) -> Job:
     search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
     roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
@@ -107,7 +110,8 @@ def _job(
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
         later=later,
-        suspects=suspicious,
+        suspects=new_to(_LOOKING, task, spec, accepted),
+        equals=new_to(_COMPARING, task, spec, accepted),
         seconds=max(1, math.ceil(task.test_seconds)),
         must_fail=must_fail_names(ids),
     )
