@@ -93,6 +93,22 @@ def test_calls():
     assert "tier 1" in grade.reason
 
 
+async def test_the_check_that_the_bug_breaks_is_the_one_that_is_rewritten(challenger, task):
+    """Whoever has not repaired it knows how the other checks should end."""
+    two = b"from calc import core\n\ndef test_two():\n    assert core.double(1) == 2\n"
+    two += b"    assert core.add(1, 1) == 2\n"
+    task = replace(
+        task,
+        hidden=(FileChange("tests/test_core.py", two),),
+        fail_to_pass=("tests/test_core.py::test_two", "tests/test_classic.py::Classic::test_add"),
+        pass_to_pass=(),
+    )
+    assert await challenger.oracles(task) == {
+        "tests/test_core.py::test_two": 1,
+        "tests/test_classic.py::Classic::test_add": 0,
+    }
+
+
 async def test_a_tier_1_grader_rewrites_nothing(grader, task):
     assert await grader.oracles(task) is None
     assert (await grader.grade(task, task.gold)).tier is Tier.HARDENED

@@ -162,7 +162,7 @@ def test_what_may_not_run_or_is_no_check_is_left_alone(body):
 
 def test_a_check_that_compares_comes_before_one_that_does_not():
     body = "assert f(1)\nfor n in ():\n    assert f(n) == 3\nassert f(1) == 4"
-    assert [oracle.line for oracle in oracles_of(Text(written(body)), ("TestX", "test"))] == [
+    assert [oracle.lines[0] for oracle in oracles_of(Text(written(body)), ("TestX", "test"))] == [
         8,
         7,
         5,
@@ -171,8 +171,8 @@ def test_a_check_that_compares_comes_before_one_that_does_not():
 
 def test_other_functions_and_other_encodings():
     text = Text(b"def test_a(): assert 1 == x\nclass A:\n    def test_a(self): assert x == 2\n")
-    assert [o.line for o in oracles_of(text, ("test_a",))] == [1]
-    assert [o.line for o in oracles_of(text, ("A", "test_a"))] == [3]
+    assert [o.lines[0] for o in oracles_of(text, ("test_a",))] == [1]
+    assert [o.lines[0] for o in oracles_of(text, ("A", "test_a"))] == [3]
     assert oracles_of(text, ("B", "test_a")) == oracles_of(text, ("test_b",)) == []
     for content in (b"# \xff\n", b"def :\n"):
         with pytest.raises(ValueError):
@@ -223,6 +223,21 @@ def test_nothing_but_the_coin_tells_which_tests_must_fail(suite):
             [file] = variant.files
             ends.add((b"is False" in file.content, bool(variant.must_fail)))
     assert ends == {(False, False), (False, True), (True, False), (True, True)}
+
+
+def test_the_check_that_fails_without_the_repair_is_tried_first(task):
+    body = b"def test_add():\n    assert f(1) == 1\n    assert f(\n        2\n    ) == 2\n"
+    body += b"    assert f(3)\n"
+    task = replace(
+        task,
+        hidden=(FileChange("tests/test_core.py", body),),
+        fail_to_pass=("tests/test_core.py::test_add",),
+        pass_to_pass=(),
+    )
+    suite = Suite.of(task, lambda path: None)
+    name = task.fail_to_pass[0]
+    orders = {line: suite.order(name, line) for line in (0, 2, 4, 6)}
+    assert orders == {0: [0, 1], 2: [0, 1], 4: [1, 0], 6: [2, 0]}
 
 
 def test_draws_come_from_the_operating_system_and_differ(suite):

@@ -77,6 +77,7 @@ class Seen:
         self.entered = False
         self.returned = False
         self.swapped = False
+        self.line = 0  # of the test file, where an exception left it
         self.expected_call = False  # a test function that has to be entered
         self.made: dict[str, tuple[str, bool]] = {}  # phase -> (outcome, an exception was there)
         self.reported: dict[str, str] = {}  # phase -> status
@@ -168,6 +169,8 @@ class Observer:
         self.seen = Seen()
         yield
         kind, number = self.numbers[item]
+        if kind == "test" and self.seen.line:
+            self.send("at", number, self.seen.line)
         self.send(kind, number, verdict(self.seen))
         self.tell_change()
 
@@ -209,10 +212,13 @@ class Observer:
             item.obj = watched
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, call: typing.Any) -> Iterator[None]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: typing.Any) -> Iterator[None]:
         """See the exception record and the report made of it."""
         outcome: typing.Any = yield
         self.seen.made[call.when] = (outcome.get_result().outcome, call.excinfo is not None)
+        if call.when == "call" and call.excinfo is not None:
+            here = [at for at in call.excinfo.traceback if str(at.path) == str(item.path)]
+            self.seen.line = here[-1].lineno + 1 if here else 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: typing.Any) -> None:

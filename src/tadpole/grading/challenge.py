@@ -16,6 +16,7 @@ not guard against.
 import asyncio
 import dataclasses
 import math
+import os
 import random
 import secrets
 import weakref
@@ -23,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tadpole.grading.report import Verdict
-from tadpole.grading.run import Runner
-from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, pair
+from tadpole.grading.run import Runner, graded_ids
+from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, function_of, pair
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import SandboxSpec
 from tadpole.task import FileChange, Task
@@ -68,23 +69,26 @@ class Challenge:
         if not repaired:
             return None
         others = [name for name in usable if name not in suite.repaired]
-        runs = 0
+        variants = list[Variant]()
         for turn in range(math.ceil(BITS / len(repaired))):
-            more = 0 if turn else min(OTHERS, len(others))  # the first round is enough for these
+            more = 0 if turn else min(OTHERS, len(others))  # one round is enough for these
             names = [*repaired, *self._rng.sample(others, more)]
-            variants = pair(suite, usable, names, self._rng)
-            verdicts = await asyncio.gather(
-                *(self._run(task, spec, accepted, variant) for variant in variants),
-                return_exceptions=True,  # so that no box outlives the other's failure
-            )
-            for variant, verdict in zip(variants, verdicts, strict=True):
-                if isinstance(verdict, BaseException):
-                    raise verdict
-                wrong = _weighed(variant, verdict)
-                if wrong is not None:
-                    return wrong
-                runs += 1
-        told = f"and {runs} runs of rewritten tests came out as they should"
+            variants += pair(suite, usable, names, self._rng)
+        places = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+
+        async def one(variant: Variant) -> Verdict:
+            async with places:
+                return await self._run(task, spec, accepted, variant)
+
+        # With return_exceptions, so that no box outlives the others' failure.
+        verdicts = await asyncio.gather(*map(one, variants), return_exceptions=True)
+        for variant, verdict in zip(variants, verdicts, strict=True):
+            if isinstance(verdict, BaseException):
+                raise verdict
+            wrong = _weighed(variant, verdict)
+            if wrong is not None:
+                return wrong
+        told = f"and {len(variants)} runs of rewritten tests came out as they should"
         return Verdict(GradeStatus.GRADED, (), told)
 
     async def _run(
@@ -109,15 +113,21 @@ class Challenge:
             half = len(names) // 2  # one that hangs or crashes must not cost the others
             return await odd(names[:half], make) | await odd(names[half:], make)
 
-        for oracle in range(PER_TEST):
-            there = {name: got[oracle] for name, got in suite.oracles.items() if oracle < len(got)}
-            left = [name for name in there if name not in found]
+        lines = await self._failing_lines(task, spec)
+        orders = {name: suite.order(name, lines.get(name, 0)) for name in suite.ids}
+        for turn in range(PER_TEST):
+            pick = {name: got[turn] for name, got in orders.items() if turn < len(got)}
+            left = [name for name in pick if name not in found]
             for mutated, inverted in WAYS:
-                names = [n for n in left if not mutated or there[n].mutate is not None]
-                pick = Pick(oracle, mutated, inverted)
-                bad = await odd(names, partial(self._all, suite, pick)) if names else set()
+                names = [
+                    name
+                    for name in left
+                    if not mutated or suite.oracles[name][pick[name]].mutate is not None
+                ]
+                make = partial(self._all, suite, pick, mutated, inverted)
+                bad = await odd(names, make) if names else set()
                 left = [name for name in left if name not in bad]
-            found |= dict.fromkeys(left, oracle)
+            found |= {name: pick[name] for name in left}
         # As they will be used: what one test leaves behind may disturb another.
         for _ in range(2 if found else 0):
             names = list(found)
@@ -125,8 +135,25 @@ class Challenge:
                 found.pop(name, None)
         return found
 
-    def _all(self, suite: Suite, pick: Pick, names: Sequence[str]) -> Variant:
-        return suite.variant(dict.fromkeys(names, pick), self._rng)
+    async def _failing_lines(self, task: Task, spec: SandboxSpec) -> dict[str, int]:
+        """Where the fail-to-pass tests fail without the repair."""
+        verdict = await self._runner.run(task, spec, (), graded_ids(task), task.hidden)
+        return {
+            function_of(node): verdict.lines[node]
+            for node in reversed(task.fail_to_pass)
+            if node in verdict.lines
+        }
+
+    def _all(
+        self,
+        suite: Suite,
+        pick: Mapping[str, int],
+        mutated: bool,
+        inverted: bool,
+        names: Sequence[str],
+    ) -> Variant:
+        picks = {name: Pick(pick[name], mutated, inverted) for name in names}
+        return suite.variant(picks, self._rng)
 
 
 def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:

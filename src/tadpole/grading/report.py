@@ -125,6 +125,7 @@ class Verdict:
     failing: tuple[str, ...]  # expected ids without a proven pass
     reason: str
     timed_out: bool = False
+    lines: Mapping[str, int] = field(default_factory=dict)  # where failing tests were left
     ended: bool = False  # the tests came to their end: ``failing`` is what they said
 
 
@@ -161,7 +162,7 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
         return Verdict(GradeStatus.GRADED, everything, reason)
     if failing:
         told = _told(failing, facts, len(job.ids))
-        return Verdict(GradeStatus.GRADED, failing, told, ended=True)
+        return Verdict(GradeStatus.GRADED, failing, told, lines=facts.lines, ended=True)
     if len(facts.must_fail) != len(job.must_fail):
         reason = "a test that must fail is missing from the report"
         return Verdict(GradeStatus.TAMPERED, everything, reason)
@@ -172,6 +173,7 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
 class _Facts:
     tests: dict[str, str] = field(default_factory=dict)
     must_fail: dict[int, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
     end: str | None = None
     tampered: str = ""
 
@@ -200,6 +202,9 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
         facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
     elif kind == "equal":
         facts.tampered = f"the change makes objects that are equal to anything: {rest[:200]}"
+    elif kind == "at":
+        number, _, line = rest.partition(" ")
+        facts.lines[job.ids[int(number)]] = int(line)
     elif kind == "end":
         facts.end = rest
     elif kind in ("test", "canary"):

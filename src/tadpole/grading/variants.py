@@ -80,7 +80,7 @@ class Suite:
         for name in ids:
             path, _, rest = name.partition("::")
             found = oracles_of(texts[path], tuple(rest.split("::"))) if path in texts else []
-            oracles[name] = found[:PER_TEST]
+            oracles[name] = found
         return cls(
             files=files,
             ids={name: tuple(nodes) for name, nodes in ids.items()},
@@ -88,6 +88,16 @@ class Suite:
             repaired=tuple(dict.fromkeys(map(function_of, task.fail_to_pass))),
             texts=texts,
         )
+
+    def order(self, name: str, line: int) -> list[int]:
+        """The oracles of a function that are tried: that on ``line`` first, then the best.
+
+        Without its repair the test fails there: whoever has not repaired it does not know how
+        this one should end, but may well know it of the others.
+        """
+        numbers = range(len(self.oracles[name]))
+        best = sorted(numbers, key=lambda number: line not in self.oracles[name][number].lines)
+        return best[:PER_TEST]
 
     def variant(self, picks: Mapping[str, Pick], rng: random.Random) -> Variant:
         """The files with these picks, running the functions that are picked and no others."""

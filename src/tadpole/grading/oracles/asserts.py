@@ -4,7 +4,7 @@ import ast
 import random
 
 from tadpole.grading.oracles.expected import mutation, singleton
-from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text
+from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, lines_of
 
 
 def read(node: ast.stmt, text: Text) -> Oracle | None:
@@ -27,7 +27,7 @@ def read(node: ast.stmt, text: Text) -> Oracle | None:
         ending = b") is %r" % (not inverted)
         return [Splice(start, start, b"bool("), Splice(end, end, ending)]
 
-    return Oracle(Style.ASSERT, node.lineno, form, mutate)
+    return Oracle(Style.ASSERT, lines_of(node), form, mutate)
 
 
 def _truth(source: bytes, wanted: bool, rng: random.Random) -> bytes:

@@ -4,7 +4,7 @@ import ast
 import random
 
 from tadpole.grading.oracles.expected import mutation
-from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, name_of
+from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, lines_of, name_of
 from tadpole.grading.oracles.unittests import FAILS
 
 _NUMPY = {
@@ -30,7 +30,7 @@ def read(node: ast.stmt, text: Text) -> Oracle | None:
     def form(inverted: bool, rng: random.Random) -> list[Splice]:
         return [Splice(start, start, FAILS)] if inverted else []
 
-    return Oracle(Style.CALL, node.lineno, form, _mutation(name, call, text))
+    return Oracle(Style.CALL, lines_of(node), form, _mutation(name, call, text))
 
 
 def _mutation(name: str, call: ast.Call, text: Text) -> Draw | None:

@@ -43,7 +43,7 @@ class Oracle:
     """
 
     style: Style
-    line: int
+    lines: range  # of its statement
     form: Callable[[bool, random.Random], list[Splice]]
     mutate: Draw | None = None
     after: tuple[Splice, ...] = field(default=())
@@ -95,6 +95,11 @@ class Text:
     def words(self) -> list[str]:
         """Words of the file, for values that look like its own."""
         return sorted(set(re.findall(r"\b[a-z]{3,9}\b", self.content.decode("utf-8")))) or ["value"]
+
+
+def lines_of(node: ast.stmt) -> range:
+    """The lines of a statement."""
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def name_of(node: ast.expr) -> str:

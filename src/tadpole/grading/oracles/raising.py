@@ -4,7 +4,7 @@ import ast
 import builtins
 import random
 
-from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, name_of
+from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, lines_of, name_of
 
 _NAMES = {"raises", "assertRaises", "assertRaisesRegex"}
 _BROAD = {"Exception", "BaseException"}
@@ -45,7 +45,7 @@ def read(node: ast.stmt, text: Text) -> Oracle | None:
     def form(inverted: bool, rng: random.Random) -> list[Splice]:
         return [prefix] if inverted else []
 
-    return Oracle(Style.RAISES, node.lineno, form, _mutation(calls[0].args[0], text), after)
+    return Oracle(Style.RAISES, lines_of(node), form, _mutation(calls[0].args[0], text), after)
 
 
 def _mutation(expected: ast.expr, text: Text) -> Draw | None:

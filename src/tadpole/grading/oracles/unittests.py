@@ -4,7 +4,7 @@ import ast
 import random
 
 from tadpole.grading.oracles.expected import mutation, singleton
-from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text
+from tadpole.grading.oracles.oracle import Draw, Oracle, Splice, Style, Text, lines_of
 
 _OPPOSITES = {
     "assertTrue": "assertFalse",
@@ -45,7 +45,7 @@ def read(node: ast.stmt, text: Text) -> Oracle | None:
             return [Splice(end - len(name), end, _OPPOSITE[name].encode())]
         return [Splice(start, start, FAILS)]
 
-    return Oracle(Style.UNITTEST, node.lineno, form, _mutation(name, call, text))
+    return Oracle(Style.UNITTEST, lines_of(node), form, _mutation(name, call, text))
 
 
 def _mutation(name: str, call: ast.Call, text: Text) -> Draw | None:
