@@ -96,7 +96,14 @@ async def _learn(
     config = load({**common, "run.dir": str(out / "base")}, preset=preset)
     base = open_run(config)
     with base.lock():
-        before = await _prepare(Job(config, base, Workshop.open(cache_dir()), progress))
+        before = await _prepare(
+            Job(
+                config,
+                base,
+                Workshop.open(cache_dir(), config.sandbox, config.grading.tier),
+                progress,
+            )
+        )
     one_core = {**common, "policy.threads": 1}
     wanted = {
         f"seed-{n}": load(
@@ -164,7 +171,12 @@ async def _climb(name: str, config: Config, base: RunDir, progress: Progress) ->
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
     await _tadpole("eval", "run", "--policy", "after", "--run", str(run.path))
-    job = Job(config, run, Workshop.open(cache_dir()), Progress(quiet=True))
+    job = Job(
+        config,
+        run,
+        Workshop.open(cache_dir(), config.sandbox, config.grading.tier),
+        Progress(quiet=True),
+    )
     board = await stages.evaluate_policy(job, PolicyRole.AFTER)  # all rows are there
     write_report(run)
     return Climbed(name, _known(board))

@@ -21,6 +21,7 @@ from tadpole.settings import (
     EMBEDDED,
     CalibrateConfig,
     EvalConfig,
+    GradingConfig,
     LeafConfig,
     PolicyConfig,
     RunConfig,
@@ -40,6 +41,7 @@ _SHAPES = {
     "policy": _EPISODES,
     "leaf": _EPISODES,
     "tasks": ("tasks", *_EPISODES),
+    "grading": ("calibration.jsonl", "rollouts.jsonl", "eval.jsonl"),
     "calibrate": ("split.json",),
     "warmup": ("warmup", "rollouts.jsonl"),
     "sampling": ("calibration.jsonl", "rollouts.jsonl"),
@@ -78,6 +80,8 @@ class Config(Section):
     """Limits of one episode."""
     tasks: TasksConfig = Field(default_factory=TasksConfig)
     """Which repositories become tasks, and how many."""
+    grading: GradingConfig = Field(default_factory=GradingConfig)
+    """How a change is graded."""
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
     """How learnable tasks are found."""
     warmup: WarmupConfig = Field(default_factory=WarmupConfig)

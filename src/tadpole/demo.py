@@ -27,7 +27,8 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
 
     The report is written also where a later stage fails, from what is there.
     """
-    job = Job(config, rundir, Workshop.open(cache_dir(), config.sandbox), progress)
+    workshop = Workshop.open(cache_dir(), config.sandbox, config.grading.tier)
+    job = Job(config, rundir, workshop, progress)
     boards: dict[str, Scoreboard] = {}
     try:
         await stages.make(job)

@@ -5,7 +5,7 @@ own, is tried again, and never becomes a reward of 0.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class StopReason(StrEnum):
@@ -42,6 +42,13 @@ class GradeStatus(StrEnum):
     GRADED = "graded"
     INVALID = "invalid"  # infrastructure: the sample is not used
     TAMPERED = "tampered"  # evidence of cheating: reward 0, evidence kept
+
+
+class Tier(IntEnum):
+    """How a grade was proven (the research that it follows has a tier 2, which is none here)."""
+
+    HARDENED = 1  # one run, observed from several sides
+    CHALLENGED = 3  # and runs of rewritten tests, of which only the host knows which must fail
 
 
 class Outcome(StrEnum):
@@ -86,13 +93,41 @@ OUTCOME_POLICY: dict[Outcome, Policy] = {
 }
 
 
+class Counting(StrEnum):
+    """How a scoreboard counts an attempt whose work tree was graded so."""
+
+    RESULT = "result"  # as what the tests said
+    FAILURE = "failure"  # as not resolved, in a column of its own
+    APART = "apart"  # in no rate: nothing is known
+
+
+@dataclass(frozen=True)
+class GradePolicy:
+    """What to do with a grade."""
+
+    retry: bool  # is the grading (and so the attempt) owed again?
+    train: bool  # may its reward be trained on?
+    count: Counting
+
+
+GRADE_POLICY: dict[GradeStatus, GradePolicy] = {
+    GradeStatus.GRADED: GradePolicy(retry=False, train=True, count=Counting.RESULT),
+    GradeStatus.INVALID: GradePolicy(retry=True, train=False, count=Counting.APART),
+    # The policy did that by itself, so that it has to learn that it is worth nothing.
+    GradeStatus.TAMPERED: GradePolicy(retry=False, train=True, count=Counting.FAILURE),
+}
+
+
 def outcome_of(
     stop: StopReason, status: GradeStatus | None, resolved: bool, empty: bool
 ) -> Outcome:
     """Place an attempt. ``status`` is None where the work tree was never graded."""
-    if not STOP_POLICY[stop].trust or status in (None, GradeStatus.INVALID):
+    if not STOP_POLICY[stop].trust or status is None:
         return Outcome.INFRASTRUCTURE
-    if status is GradeStatus.TAMPERED:
+    counted = GRADE_POLICY[status].count
+    if counted is Counting.APART:
+        return Outcome.INFRASTRUCTURE
+    if counted is Counting.FAILURE:
         return Outcome.TAMPERED
     if resolved:
         return Outcome.RESOLVED

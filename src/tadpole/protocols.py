@@ -233,3 +233,10 @@ class Grader(Protocol):
     async def grade(self, task: Task, delta: Sequence[FileChange]) -> Grade:
         """Infrastructure failures come back as ``GradeStatus.INVALID``, never as reward 0."""
         ...
+
+    async def oracles(self, task: Task) -> Mapping[str, int] | None:
+        """Which deciding test functions can be rewritten, each with the number of its oracle.
+
+        None where this grader rewrites nothing. Raises SandboxError or GraderError.
+        """
+        ...

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
-from tadpole.grading.patch import git_patch
+from tadpole.grading.patch import file_of, git_patch, without_ignored
 from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
@@ -111,7 +111,7 @@ class Rollout:
             )
             if STOP_POLICY[trace.stop].grade:
                 try:
-                    delta = await sandbox.delta()
+                    delta = await self._recorded(task, await sandbox.delta())
                 except SandboxDied as error:  # its steps are evidence, its tree is gone
                     lost = {"stop": StopReason.TOOL_ERROR, "error": str(error)}
                     trace = trace.model_copy(update=lost)
@@ -137,16 +137,18 @@ class Rollout:
             error=error,
         )
 
+    async def _recorded(self, task: Task, delta: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
+        """The part of ``delta`` that a patch holds: what is graded is what is recorded."""
+        if not delta:
+            return ()
+        tree = await self.store.tree(task)
+        return await asyncio.to_thread(without_ignored, delta, lambda path: file_of(tree, path))
+
     async def _base(self, task: Task, delta: tuple[FileChange, ...]) -> dict[str, FileChange]:
         """The start tree's versions of the files that ``delta`` touches."""
         tree = await self.store.tree(task)
-        base = {}
-        for change in delta:
-            path = tree / change.path
-            if path.is_file() and not path.is_symlink():
-                runnable = bool(path.stat().st_mode & 0o100)
-                base[change.path] = FileChange(change.path, path.read_bytes(), runnable)
-        return base
+        found = (file_of(tree, change.path) for change in delta)
+        return {file.path: file for file in found if file is not None}
 
 
 def stream(seed: int, name: str) -> int:

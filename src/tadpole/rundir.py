@@ -175,6 +175,14 @@ class RunDir:
         self.write(relative, patch, sync=False)
         return relative
 
+    def load_patch(self, relative: str) -> bytes:
+        """Read a patch by the path that its row names. Raises RunError where it is gone."""
+        path = self._inside(relative)
+        try:
+            return path.read_bytes()
+        except OSError:
+            raise RunError(f"{path} is missing, although a row names it") from None
+
     # --- tables --------------------------------------------------------------------------
 
     def table(self, table: str) -> Path:

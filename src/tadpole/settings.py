@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tadpole.outcome import Tier
 from tadpole.protocols import Sampling
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -81,6 +82,10 @@ class TasksConfig(Section):
     """Task directories to use or to make them in; empty for tasks/ in the run directory."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
+    mutants: Natural = 5
+    """Wrong repairs, besides none, that a task's tests are tried on; 0: not measured. Ours."""
+    min_kill_rate: Share = 0.7
+    """Least share of the wrong repairs that a task's tests must notice. Ours."""
     seed: Natural = 0
     """Seed of the proposals and of the split. The same seed gives the same tasks."""
 
@@ -110,6 +115,13 @@ class PolicyConfig(Section):
             wanted = "names no server" if not self.urls else "would not be asked"
             raise ValueError(f"urls {wanted}: engine is {self.engine.value}")
         return self
+
+
+class GradingConfig(Section):
+    """How a change is graded."""
+
+    tier: Tier = Tier.CHALLENGED
+    """1: the hidden tests, hardened. 3: and rewritten tests, for changes that passed. Ours."""
 
 
 class LeafConfig(Section):

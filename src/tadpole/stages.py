@@ -17,6 +17,7 @@ from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
+from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, Served, prepare_policy, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
@@ -46,6 +47,7 @@ async def make(job: Job) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
+            rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
         )
 
 

@@ -76,6 +76,30 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What was measured of the hidden tests when the task was made."""
+
+    mutants: int = 0  # wrong repairs that were graded, the missing one included; 0: not measured
+    killed: int = 0  # of these, how many the tests told from the right one
+    functions: int = 0  # test functions that decide
+    # Test function (node id without parameters) -> number of its oracle that can be rewritten
+    # for tier 3; None: not tried.
+    oracles: tuple[tuple[str, int], ...] | None = None
+
+    @property
+    def kill_rate(self) -> float | None:
+        """Share of the wrong repairs that the tests notice; None where not measured."""
+        return self.killed / self.mutants if self.mutants else None
+
+    @property
+    def rewritable(self) -> float | None:
+        """Share of the deciding test functions that can be rewritten; None where not tried."""
+        if self.oracles is None or not self.functions:
+            return None
+        return len(self.oracles) / self.functions
+
+
+@dataclass(frozen=True)
 class Task:
     """One task. ``hints`` are all statements on the ladder; ``rung`` picks the one in force.
 
@@ -99,6 +123,7 @@ class Task:
     rung: int
     provenance: Provenance
     test_seconds: float = field(default=60.0, compare=False)  # deadline for one grading run
+    measured: Measured = field(default=Measured(), compare=False)
 
     @property
     def statement(self) -> str:
@@ -110,6 +135,7 @@ class Task:
         """The first 16 hex digits of the content hash; another rung is another task."""
         body = asdict(self)
         body.pop("test_seconds")
+        body.pop("measured")
         text = json.dumps(body, sort_keys=True, default=_hashable)
         return hashlib.sha256(f"task {FORMAT} {text}".encode()).hexdigest()[:16]
 

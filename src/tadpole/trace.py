@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tadpole.outcome import GradeStatus, Outcome, StopReason
+from tadpole.outcome import GradeStatus, Outcome, StopReason, Tier
 
 FORMAT: Literal[1] = 1
 TRACE_FORMAT: Literal[2] = 2  # 1 had neither compactions nor recoveries; it is read as it is
@@ -117,6 +117,7 @@ class Grade(Record):
     failing: tuple[str, ...] = ()  # expected ids that did not pass
     dropped: tuple[str, ...] = ()  # files of the agent that were not taken into grading
     reason: str = ""  # one line, for a person
+    tier: Tier = Tier.HARDENED  # how it was proven
     seconds: float = 0.0
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.grading.grader import PytestGrader
+from tadpole.outcome import Tier
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.store import Store
 from tadpole.sandboxes import ladder
@@ -20,12 +21,14 @@ class Workshop:
     grader: Grader
 
     @classmethod
-    def open(cls, cache: Path, sandbox: SandboxConfig | None = None) -> "Workshop":
-        """Sandboxes of the first engine that holds here, graded by pytest.
+    def open(
+        cls, cache: Path, sandbox: SandboxConfig | None = None, tier: Tier = Tier.HARDENED
+    ) -> "Workshop":
+        """Sandboxes of the first engine that holds here, graded by pytest at ``tier``.
 
         Tries to break out of one first (some tenths of a second, once per process), so that a
         machine which cannot isolate is told before any work. Raises SandboxUnavailable.
         """
         engine = ladder.opened(sandbox or SandboxConfig())
         store = Store(cache, engine)
-        return cls(cache, engine, store, PytestGrader(engine, store))
+        return cls(cache, engine, store, PytestGrader(engine, store, tier=tier))

@@ -79,6 +79,13 @@ def new_task(**changed) -> Task:
     return replace(task, **changed)
 
 
+# What tier 3 can rewrite in it, by test function.
+ORACLES = (
+    ("tests/test_core.py::test_add", 0),
+    ("tests/test_core.py::TestAdd::test_negative", 0),
+    ("tests/test_core.py::test_double", 0),
+    ("tests/test_classic.py::Classic::test_add", 0),
+)
 VENV = "/opt/environment"  # in the box; on this machine it may lie anywhere, below /tmp too
 
 

@@ -1,17 +1,18 @@
 """Attacks on the grader with the bug left in: each is stopped, and by the layer that should.
 
-The names (A06 and so on) are those of a catalogue of attacks on graders that run pytest.
+The names (A06 and so on) are those of a catalogue of attacks on graders that run pytest. All run
+at tier 3, which begins with the run that is all of tier 1: what was stopped there started one
+box. The tests at the end are of what fools that run, and only rewritten tests stop.
 """
 
 import asyncio
 
 import pytest
-from calc_task import BUGGY, GOOD, FixedStore, new_task
+from calc_task import BUGGY, GOOD, ORACLES, CountingEngine, FixedStore, new_task
 
 from tadpole.grading.grader import PytestGrader
-from tadpole.outcome import GradeStatus
-from tadpole.sandboxes.bubblewrap import BubblewrapEngine
-from tadpole.task import FileChange
+from tadpole.outcome import GradeStatus, Tier
+from tadpole.task import FileChange, Measured
 
 GRADED, TAMPERED = GradeStatus.GRADED, GradeStatus.TAMPERED
 
@@ -28,6 +29,66 @@ import gc
 from _pytest.config import PytestPluginManager
 [p for p in gc.get_objects() if isinstance(p, PytestPluginManager)][0].register(Evil())
 """
+
+
+def hidden(body: str) -> str:
+    """The same code, under the name of a file that nobody suspects."""
+    return f"exec(compile({body!r}, '/usr/lib/python3/codecs.py', 'exec'), globals())"
+
+
+ITEM_OBJ = (
+    "import gc, pytest\n"
+    "def add(a, b):\n"
+    "    for item in gc.get_objects():\n"
+    "        if isinstance(item, pytest.Function): item._obj = lambda *a, **k: None\n"
+    "    return a - b"
+)
+OBSERVERS = (
+    "import sys\n"
+    "frame = sys._getframe()\n"
+    "while frame and 'verdict' not in frame.f_globals: frame = frame.f_back\n"
+    "frame.f_globals['verdict'] = lambda seen: 'passed'"
+)
+SEND = """
+real = watcher.send
+def send(kind, *words):
+    return real(kind, words[0], "passed") if kind == "test" else real(kind, *words)
+watcher.send = send
+"""
+BY_OBJECTS = (
+    "import gc\n[watcher] = [o for o in gc.get_objects() if type(o).__name__ == 'Observer']" + SEND
+)
+BY_FRAMES = (
+    "try: 1 / 0\n"
+    "except ZeroDivisionError as error: frame = error.__traceback__.tb_frame\n"
+    "while 'observer' not in frame.f_locals: frame = frame.f_back\n"
+    "watcher = frame.f_locals['observer']" + SEND
+)
+READER = """
+def add(a, b):
+    import ast, linecache, sys
+    frame = sys._getframe(1)
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    for node in ast.walk(ast.parse(line)):
+        wanted = None
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
+            wanted = node.comparators[0]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").endswith("Equal"):
+            wanted = node.args[1]
+        if wanted is not None:
+            code = compile(ast.Expression(wanted), "x", "eval")
+            return eval(code, frame.f_globals, frame.f_locals)
+    return a - b
+"""
+SAME = """
+class Same(int):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    __hash__ = int.__hash__
+def add(a, b): return Same(a - b)
+"""
+EQUAL_TO_NUMBERS = SAME.replace("return True", "return isinstance(other, int | float | str)")
+LOOKED = "looked into the process that tests it: "
 
 ATTACKS = {
     "A06 os._exit(0) at import": ("import os; os._exit(0)", GRADED, "no final record"),
@@ -80,10 +141,15 @@ ATTACKS = {
     "A18 a plugin registered behind pytest's back": (
         MAKE_PASSED.format(order="tryfirst") + REGISTER,
         TAMPERED,
+        LOOKED + "gc.get_objects",
+    ),
+    "A18 the same, unsuspected": (
+        hidden(MAKE_PASSED.format(order="tryfirst") + REGISTER),
+        TAMPERED,
         "reported as passed",
     ),
     "A18 the same, inside our own observer": (
-        MAKE_PASSED.format(order="trylast") + REGISTER,
+        hidden(MAKE_PASSED.format(order="trylast") + REGISTER),
         TAMPERED,
         "reported as passed",
     ),
@@ -156,15 +222,18 @@ ATTACKS = {
         TAMPERED,
         "replaced a part of the test runner",
     ),
-    "B5 item.obj": (
-        "import gc, pytest\n"
-        "def add(a, b):\n"
-        "    for item in gc.get_objects():\n"
-        "        if isinstance(item, pytest.Function): item._obj = lambda *a, **k: None\n"
-        "    return a - b",
+    "A30 pytest.raises does nothing": (
+        "import contextlib, pytest, _pytest.raises\n"
+        "pytest.raises = _pytest.raises.raises = lambda *a, **k: contextlib.nullcontext()",
         TAMPERED,
-        "reported as passed",
+        "replaced a part of the test runner: raises",
     ),
+    "A23 the channel, found among the objects": (BY_OBJECTS, TAMPERED, LOOKED + "gc.get_objects"),
+    "A21 an object equal to all": (SAME, TAMPERED, "equal to anything: Same"),
+    "B2 what the test expects, read from it": (READER, TAMPERED, LOOKED + "sys._getframe"),
+    "B4 the channel, found by a traceback": (BY_FRAMES, TAMPERED, LOOKED + "object.__getattr__"),
+    "B5 item.obj": (ITEM_OBJ, TAMPERED, LOOKED + "gc.get_objects"),
+    "B5 the same, unsuspected": (hidden(ITEM_OBJ), TAMPERED, "reported as passed"),
     "the tests rewritten on disk at import": (
         "import glob\n"
         "for path in glob.glob('/repo/tests/test_*.py'):\n"
@@ -174,10 +243,7 @@ ATTACKS = {
         "4 of 6 tests did not pass",
     ),
     "the observers' own code": (
-        "import sys\n"
-        "frame = sys._getframe()\n"
-        "while frame and 'verdict' not in frame.f_globals: frame = frame.f_back\n"
-        "frame.f_globals['verdict'] = lambda seen: 'passed'",
+        hidden(OBSERVERS),
         TAMPERED,
         "replaced a part of the test runner: verdict",
     ),
@@ -190,9 +256,11 @@ ATTACKS = {
 
 
 # Those whose layer another one shows as well.
-MORE = {"A07", "A08", "A09", "A15", "A16", "A25", "A26", "A28", "A30", "B5"}
+MORE = {"A07", "A08", "A09", "A15", "A16", "A25", "A26", "A28", "A30", "B5", "B4"}
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name.split(" ")[0] in MORE else [])
+    pytest.param(
+        name, marks=[pytest.mark.slow] if name.split(" ")[0] in MORE or "same" in name else []
+    )
     for name in ATTACKS
 ]
 
@@ -204,12 +272,14 @@ def grades(tree, request):
     names = [n for n in ATTACKS if any(c and c.params.get("name") == n for c in calls)]
 
     async def all_grades():
-        grader, turn = PytestGrader(BubblewrapEngine(), FixedStore(tree)), asyncio.Semaphore(2)
+        turn = asyncio.Semaphore(2)
 
         async def graded(body):
+            engine = CountingEngine()
+            grader = PytestGrader(engine, FixedStore(tree), tier=Tier.CHALLENGED)
             async with turn:
                 change = FileChange("calc/core.py", BUGGY + b"\n" + body.encode())
-                return await grader.grade(new_task(), [change])
+                return await grader.grade(new_task(), [change]), engine.starts
 
         return await asyncio.gather(*(graded(ATTACKS[name][0]) for name in names))
 
@@ -219,10 +289,11 @@ def grades(tree, request):
 @pytest.mark.parametrize("name", NAMES)
 def test_attack_by_the_tested_code_is_stopped(grades, task, name):
     _, status, said = ATTACKS[name]
-    grade = grades[name]
+    grade, boxes = grades[name]
     assert grade.resolved is False
     assert (grade.status, said in grade.reason) == (status, True), grade
     assert set(task.fail_to_pass) <= set(grade.failing)
+    assert boxes == 1  # at tier 1
 
 
 FILES = {
@@ -278,16 +349,67 @@ async def test_a_flood_of_output_is_graded(grader, task):
     assert grade.reason in ("printed without end", "ran out of memory")
 
 
-@pytest.mark.xfail(strict=True, reason="code that knows the grader can lie from inside it")
-async def test_an_attack_made_for_this_grader(grader, task):
-    """A23: what a run with rewritten oracles will close."""
-    body = """
-import gc
-[watcher] = [o for o in gc.get_objects() if type(o).__name__ == "Observer"]
-real = watcher.send
-def send(kind, *words):
-    return real(kind, words[0], "passed") if kind == "test" else real(kind, *words)
-watcher.send = send
+# --- what fools a single run, and what rewritten tests make of it --------------------------------
+
+TYPED = b"""from calc import core
+
+
+def test_typed():
+    total = core.add(1, 2)
+    assert type(total) is int
+    assert total == 3
 """
-    delta = [FileChange("calc/core.py", BUGGY + body.encode())]
-    assert not (await grader.grade(task, delta)).resolved
+
+
+@pytest.fixture
+def typed():
+    return new_task(
+        hidden=(FileChange("tests/test_typed.py", TYPED),),
+        fail_to_pass=("tests/test_typed.py::test_typed",),
+        pass_to_pass=("tests/test_classic.py::Classic::test_double",),
+    )
+
+
+@pytest.fixture
+def challenger(engine, store):
+    return PytestGrader(engine, store, tier=Tier.CHALLENGED)
+
+
+async def test_an_object_equal_to_much_is_stopped_by_a_test_of_its_type(challenger, engine, typed):
+    """A21."""
+    delta = [FileChange("calc/core.py", BUGGY + EQUAL_TO_NUMBERS.encode())]
+    grade = await challenger.grade(typed, delta)
+    assert (grade.status, grade.failing) == (GRADED, typed.fail_to_pass)
+    assert engine.starts == 1
+
+
+async def test_a_type_planted_in_a_test_is_seen(challenger, engine, typed):
+    """B3."""
+    plant = "import sys\ndef add(a, b):\n"
+    plant += "    sys.modules['test_typed'].type = lambda o: int\n    return Same(0)\n"
+    grade = await challenger.grade(
+        typed, [FileChange("calc/core.py", BUGGY + (EQUAL_TO_NUMBERS + plant).encode())]
+    )
+    assert (grade.status, grade.resolved) == (TAMPERED, False)
+    assert "type in the globals of a test" in grade.reason
+    assert engine.starts == 1
+
+
+FOOLS = {
+    "A23 a lie told from inside, unsuspected": hidden(BY_OBJECTS),
+    "B4 the same, by a traceback": hidden(BY_FRAMES),
+    "B2 what the test expects, unsuspected": hidden(READER),
+    "B3 an object equal to much, where no test looks at its type": EQUAL_TO_NUMBERS,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n.startswith("B4") else []) for n in FOOLS]
+)
+async def test_only_rewritten_tests_stop_it(grader, challenger, name):
+    task = new_task(measured=Measured(functions=5, oracles=ORACLES))
+    delta = [FileChange("calc/core.py", BUGGY + b"\n" + FOOLS[name].encode())]
+    assert (await grader.grade(task, delta)).resolved  # tier 1 is what it is
+    grade = await challenger.grade(task, delta)
+    assert (grade.status, grade.resolved, grade.tier) == (TAMPERED, False, Tier.CHALLENGED)
+    assert grade.reason.startswith("the real tests passed, but tests/"), grade

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tadpole import process
-from tadpole.errors import UsageError
-from tadpole.grading.patch import git_patch, ignored
+from tadpole.errors import GraderError, UsageError
+from tadpole.grading.patch import changes_of, git_patch, ignored
 from tadpole.task import FileChange
 
 
@@ -93,8 +93,20 @@ ROWS = {
 def test_patch_applies_and_gives_the_exact_bytes(tmp_path, name):
     base, delta = ROWS[name]
     lay_out(tmp_path, base)
-    git(tmp_path, "apply", "-", stdin=git_patch(base, delta))
+    patch = git_patch(base, delta)
+    git(tmp_path, "apply", "-", stdin=patch)
     assert contents(tmp_path) == after(base, delta)
+    again = changes_of(patch, base.get)
+    assert after(base, list(again)) == after(base, delta)
+    assert git_patch(base, again) == patch
+
+
+def test_a_patch_for_other_files_is_refused():
+    patch = git_patch(files(F("a", b"1\n")), [F("a", b"2\n")])
+    for base in (files(F("a", b"3\n")), {}):
+        with pytest.raises(GraderError, match="apply"):
+            changes_of(patch, base.get)
+    assert changes_of(b"", {}.get) == ()
 
 
 def test_patch_applies_to_a_clean_clone_and_its_index(tmp_path):

@@ -75,6 +75,8 @@ def test_absence_is_not_a_pass(records, said):
         (report([*RECORDS[:5], "test 0 passed", "end 1"]), "reported twice"),
         (report([*RECORDS[:2], "test 0 contradiction"]), "did not pass where it ran"),
         (report([*RECORDS[:2], "changed from_call", *RECORDS[2:]]), "test runner: from_call"),
+        (report([*RECORDS[:2], "alarm gc.get_objects", *RECORDS[2:]]), "looked into the process"),
+        (report([*RECORDS[:-1], "equal Same", "end 1"]), "equal to anything: Same"),
         (b"garbage\n", "did not write"),
         (b"\xff\xff\n", "did not write"),
     ],

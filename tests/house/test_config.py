@@ -7,7 +7,7 @@ from synthetic import make_attempt, make_task
 
 from tadpole.config import fields, load, open_run, presets, saved
 from tadpole.errors import ConfigError, RunError
-from tadpole.outcome import Outcome
+from tadpole.outcome import Outcome, Tier
 
 
 def write(path: Path, text: str) -> Path:
@@ -134,3 +134,15 @@ def test_more_tasks_and_another_band_are_possible_until_the_split(tmp_path: Path
     for name in more:
         with pytest.raises(RunError, match=rf"holds split\.json made with {name}"):
             open_run(load(at | more | {name: "1" if name == "tasks.count" else "0.3"}))
+
+
+def test_the_tier_is_a_number_on_the_command_line_in_a_file_and_in_what_is_kept(tmp_path):
+    assert load().grading.tier is Tier.HARDENED  # the embedded model
+    assert load(preset="published").grading.tier is Tier.CHALLENGED
+    (tmp_path / "my.toml").write_text("[grading]\ntier = 3\n")
+    for config in (load({"grading.tier": "3"}), load(file=tmp_path / "my.toml")):
+        assert config.grading.tier is Tier.CHALLENGED
+        (tmp_path / "kept.toml").write_text(config.toml())
+        assert load(file=tmp_path / "kept.toml", preset="published") == config
+    with pytest.raises(ConfigError, match=r"grading\.tier"):
+        load({"grading.tier": "2"})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tadpole import process
 from tadpole.errors import TaskError
 from tadpole.pilot import taskdir
-from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
+from tadpole.task import FileChange, Hint, Measured, Provenance, Recipe, Source, Task, TaskKind
 
 BUGGY = b"def add(a, b):\n    return a - b\n"
 GOLD = BUGGY.replace(b"-", b"+")
@@ -69,6 +69,11 @@ IDS = st.lists(TEXT, max_size=4).map(tuple)
         rung=st.just(2),
         recipe=st.builds(Recipe, pytest_args=IDS, env=st.tuples(st.tuples(TEXT, TEXT))),
         test_seconds=st.floats(1, 1000),
+        measured=st.builds(
+            Measured,
+            mutants=st.integers(0, 9),
+            oracles=st.none() | st.dictionaries(TEXT, st.integers(0, 1)).map(dict.items).map(tuple),
+        ),
     )
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -76,6 +81,7 @@ def test_a_task_comes_back_equal(tmp_path_factory, task):
     place = taskdir.save(task, tmp_path_factory.mktemp("set"))
     found = taskdir.load(place)
     assert found == task and found.id == task.id and found.test_seconds == task.test_seconds
+    assert found.measured == task.measured
 
 
 def test_the_layout_is_harbors(tmp_path):

@@ -55,6 +55,14 @@ def test_stable_is_what_passes_under_every_hash_seed_and_in_both_orders(
         "tests/test_odd.py::test_first",
     )
     assert snapshot.baseline.collected == 13
+    assert {
+        kind: [i.partition("::")[2] for i in ids] for kind, ids in snapshot.baseline.aside.items()
+    } == {
+        "flaky": ["test_needs_first", "test_needs_hash_seed"],
+        "skipped": ["test_skipped"],
+        "xfailed": ["test_expected_to_fail"],
+        "xpassed": ["test_passes_unexpectedly"],
+    }
     assert set(snapshot.baseline.seconds) == set(snapshot.baseline.stable)
     assert snapshot.baseline.suite_seconds > 0
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tadpole.cli.verb import Request, Verb, settings
+from tadpole.outcome import Tier
 from tadpole.progress import Progress
 from tadpole.rundir import MARKER, cache_dir
 from tadpole.task import Task
@@ -40,7 +41,7 @@ def make(request: Request) -> int:
     return int(len(tasks) < asked)
 
 
-@command.command(cls=Verb, sections=["calibrate", "policy", "leaf", "warmup"])
+@command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
 @settings
 def calibrate(request: Request) -> int:
     """Keep the tasks that the current policy sometimes solves.
@@ -65,8 +66,9 @@ def calibrate(request: Request) -> int:
 
 @command.command()
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--tier", type=click.Choice(["1", "3"]), default="1", help="How to grade.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def validate(directory: Path, as_json: bool) -> int:
+def validate(directory: Path, tier: str, as_json: bool) -> int:
     """Grade the gold patch (must pass) and a change that does nothing (must fail).
 
     DIRECTORY is one task or a set of them.
@@ -75,7 +77,7 @@ def validate(directory: Path, as_json: bool) -> int:
     from tadpole.workshop import Workshop
 
     tasks = _load(directory)
-    grader = Workshop.open(cache_dir()).grader
+    grader = Workshop.open(cache_dir(), tier=Tier(int(tier))).grader
     found = asyncio.run(validate_tasks(tasks, grader, Progress()))
     request = Request.plain(as_json)
     request.result(
@@ -138,6 +140,8 @@ def _row(task: Task) -> dict[str, Any]:
         "rungs": [hint.rung for hint in task.hints],
         "fail_to_pass": len(task.fail_to_pass),
         "pass_to_pass": len(task.pass_to_pass),
+        "kill_rate": task.measured.kill_rate,
+        "rewritable": task.measured.rewritable,
         "statement": task.statement,
     }
 
@@ -155,6 +159,11 @@ def _page(task: Task, gold: bool) -> str:
     parts += [textwrap.indent(f"rung {h.rung}: {h.text}", "  ") + "\n" for h in task.hints]
     parts += ["fail to pass:", *(f"  {name}" for name in task.fail_to_pass)]
     parts += [f"pass to pass: {len(task.pass_to_pass)} tests"]
+    measured = task.measured
+    if measured.mutants:
+        parts += [f"wrong repairs noticed: {measured.killed} of {measured.mutants}"]
+    if measured.oracles is not None:
+        parts += [f"rewritable: {len(measured.oracles)} of {measured.functions} test functions"]
     if gold:
         parts += ["", "gold:", *(f"  {change.path}" for change in task.gold)]
         starts = {change.path: change.content for change in task.start}

@@ -7,7 +7,9 @@ import click
 from tadpole.cli.verb import Request, Verb, settings
 
 
-@click.command(name="train", cls=Verb, sections=["policy", "leaf", "sampling", "warmup", "train"])
+@click.command(
+    name="train", cls=Verb, sections=["policy", "leaf", "grading", "sampling", "warmup", "train"]
+)
 @settings
 def command(request: Request) -> int:
     """Train the policy on the calibrated tasks of a run; goes on where it stopped.

@@ -51,7 +51,7 @@ class Request:
 
         if not begins:
             RunDir.open(self.config.run.dir)
-        workshop = Workshop.open(cache_dir(), self.config.sandbox)
+        workshop = Workshop.open(cache_dir(), self.config.sandbox, self.config.grading.tier)
         rundir = self.rundir()
         with rundir.lock():
             yield Job(self.config, rundir, workshop, self.progress)

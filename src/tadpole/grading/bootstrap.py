@@ -1,8 +1,8 @@
 """Runs the expected tests inside the grading box and reports each over a channel of its own.
 
-A program for the box: standard library and pytest, Python 3.8+. Its source (:mod:`watch
-<tadpole.grading.watch>` first) is given to ``python -c``, so that no file of it lies in the box;
-the job comes as JSON on standard input.
+A program for the box: standard library and pytest, Python 3.8+. Its source (after those of
+:mod:`~tadpole.grading.watch` and :mod:`~tadpole.grading.alarm`) is given to ``python -c``, so
+that no file of it lies in the box; the job comes as JSON on standard input.
 
 Guards against: code under test that wants another verdict and does not know this program. The
 work tree comes on ``sys.path`` after pytest and all that it needs is loaded. Test
@@ -22,6 +22,7 @@ a check from outside goes.
 from __future__ import annotations
 
 import base64
+import builtins
 import functools
 import hashlib
 import hmac
@@ -43,7 +44,11 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tadpole.grading.alarm import equal_to_all, open_alarm
     from tadpole.grading.watch import open_watch, parts_of  # in the box: the same namespace
+
+
+BUILTINS = frozenset(name for name in vars(builtins) if not name.startswith("_"))
 
 
 def open_channel(path: str, key: bytes) -> Callable[..., str]:
@@ -72,6 +77,7 @@ class Seen:
         self.entered = False
         self.returned = False
         self.swapped = False
+        self.line = 0  # of the test file, where an exception left it
         self.expected_call = False  # a test function that has to be entered
         self.made: dict[str, tuple[str, bool]] = {}  # phase -> (outcome, an exception was there)
         self.reported: dict[str, str] = {}  # phase -> status
@@ -96,6 +102,7 @@ class Observer:
         ] = {}  # item -> ("test" or "canary", number)
         self.pinned: dict[pytest.Item, list[object]] = {}
         self.told = False
+        self.spaces: dict[int, tuple[dict[str, object], frozenset[str]]] = {}  # of the test modules
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self) -> Iterator[None]:
@@ -122,6 +129,8 @@ class Observer:
                 kept.setdefault(item.nodeid, item)
         for node, item in kept.items():
             self.numbers[item] = ("test", self.expected[node])
+            space: typing.Any = vars(getattr(item, "module", None) or type(self))
+            self.spaces[id(space)] = (space, BUILTINS & space.keys())
             if isinstance(item, pytest.Function):
                 self.pinned[item] = parts_of(item.function)
                 file = node.split("::", 1)[0]
@@ -160,6 +169,8 @@ class Observer:
         self.seen = Seen()
         yield
         kind, number = self.numbers[item]
+        if kind == "test" and self.seen.line:
+            self.send("at", number, self.seen.line)
         self.send(kind, number, verdict(self.seen))
         self.tell_change()
 
@@ -201,10 +212,13 @@ class Observer:
             item.obj = watched
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, call: typing.Any) -> Iterator[None]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: typing.Any) -> Iterator[None]:
         """See the exception record and the report made of it."""
         outcome: typing.Any = yield
         self.seen.made[call.when] = (outcome.get_result().outcome, call.excinfo is not None)
+        if call.when == "call" and call.excinfo is not None:
+            here = [at for at in call.excinfo.traceback if str(at.path) == str(item.path)]
+            self.seen.line = here[-1].lineno + 1 if here else 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: typing.Any) -> None:
@@ -218,10 +232,17 @@ class Observer:
 
     def tell_change(self, what: object = "") -> None:
         """Say once that something was replaced."""
-        what = what or self.changed()
+        what = what or self.changed() or self.shadow()
         if what and not self.told:
             self.told = True
             self.send("changed", what)
+
+    def shadow(self) -> str:
+        """A name of builtins that a test module has not had before, or ""."""
+        for space, before in self.spaces.values():
+            if not before >= (found := BUILTINS & space.keys()):
+                return "{} in the globals of a test".format(*sorted(found - before))
+        return ""
 
 
 def verdict(seen: Seen) -> str:
@@ -306,6 +327,7 @@ def main() -> None:
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])
     observer = Observer(job, send, loaded)
+    open_alarm(job["suspects"], functools.partial(send, "alarm"))
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]
@@ -315,6 +337,9 @@ def main() -> None:
     except BaseException as error:
         code = type(error).__name__
     observer.tell_change()
+    equal = equal_to_all(job["equals"])
+    if equal:
+        send("equal", equal)
     send("end", code)
     leave(status)
 

@@ -10,15 +10,24 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tadpole.grading.report import PROGRAM
+from tadpole.outcome import Tier
 from tadpole.task import FileChange, Task
 from tadpole.trace import Grade
 
-VERSION = 1  # to be raised with every change of the rules outside of the bootstrap
+VERSION = 2  # to be raised with every change of the rules outside of the bootstrap
 
 
-def grade_key(task: Task, accepted: Sequence[FileChange]) -> str:
-    """Names a grading by its content: task, accepted change, and version of the grader."""
-    digest = hashlib.sha256(f"grade {VERSION} {task.id}".encode())
+def grader_version() -> str:
+    """Names the rules and the program that grade: 12 hex digits."""
+    digest = hashlib.sha256(f"grader {VERSION}".encode())
+    for source in PROGRAM:
+        digest.update(source.encode())
+    return digest.hexdigest()[:12]
+
+
+def grade_key(task: Task, accepted: Sequence[FileChange], tier: Tier) -> str:
+    """Names a grading by its content: task, accepted change, tier, and version of the grader."""
+    digest = hashlib.sha256(f"grade {VERSION} {tier.value} {task.id}".encode())
     parts = [source.encode() for source in PROGRAM]
     for change in sorted(accepted, key=lambda change: change.path):
         kind = b"gone" if change.content is None else b"exec" if change.executable else b"file"

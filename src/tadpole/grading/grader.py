@@ -6,49 +6,37 @@ code under test that ends the process, hangs, forges output, exit status or repo
 the test runner (:mod:`tadpole.grading.bootstrap`), and infrastructure that fails: it becomes
 ``INVALID``, never a reward of 0.
 
-Does not protect against: code that was written against this very grader. It runs in the process
-of the tests, can find the key of the report there, and can then report what it likes. What
-closes that is a second run with rewritten oracles, of which only the host knows which must fail;
-it goes between :func:`tadpole.grading.report.judge` and the grade (:meth:`PytestGrader._proven`).
-Nor does it protect against weak tests, or against source that special-cases their inputs.
+At tier 3 (:mod:`tadpole.grading.challenge`) it also protects against code that was written
+against this very grader: it runs in the process of the tests and can report what it likes
+there, but does not know which of the rewritten tests must fail. At tier 1 such code wins.
+
+Does not protect against weak tests (:mod:`tadpole.pilot.strength` measures them), or against
+source that special-cases their inputs: what also holds for the rewritten tests is a repair.
 """
 
 import asyncio
 import dataclasses
-import math
 import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from tadpole.errors import GraderError, SandboxUnavailable, TadpoleError
+from tadpole.errors import SandboxUnavailable, TadpoleError
 from tadpole.grading.cache import GradeCache, grade_key
+from tadpole.grading.challenge import Challenge
 from tadpole.grading.filter import Dropped, installed_modules, split
-from tadpole.grading.report import Job, Verdict, command, judge, must_fail_names
-from tadpole.outcome import GradeStatus
-from tadpole.protocols import Sandbox, SandboxEngine, SandboxSpec
+from tadpole.grading.report import Verdict
+from tadpole.grading.run import GradingStore, Runner, graded_ids
+from tadpole.outcome import GradeStatus, Tier
+from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.task import FileChange, Task
 from tadpole.trace import Grade
 
 _ATTEMPTS = 3
 _RETRY_SECONDS = 0.2
-_WALL = 4  # deadline by the clock: this many times the processor time, and a start
-_OPTIONS = ("--maxfail=0", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-q")
-
-
-class GradingStore(Protocol):
-    """What the grader needs of :class:`tadpole.repos.store.Store`."""
-
-    async def spec(self, task: Task) -> SandboxSpec:
-        """The box in which an agent starts at this task."""
-        ...
-
-    def python(self, of: Task, /) -> str:
-        """Path of the interpreter inside that box."""
-        ...
+_GRADED = GradeStatus.GRADED
 
 
 class PytestGrader:
@@ -61,10 +49,17 @@ class PytestGrader:
     """
 
     def __init__(
-        self, engine: SandboxEngine, store: GradingStore, *, cache_dir: Path | None = None
+        self,
+        engine: SandboxEngine,
+        store: GradingStore,
+        *,
+        tier: Tier = Tier.HARDENED,
+        cache_dir: Path | None = None,
     ) -> None:
-        self._engine = engine
+        self.tier = tier
         self._store = store
+        self._runner = Runner(engine, store)
+        self._challenge = Challenge(self._runner)
         self._cache = GradeCache(cache_dir)
         self._running: weakref.WeakValueDictionary[str, asyncio.Lock]
         self._running = weakref.WeakValueDictionary()
@@ -75,7 +70,7 @@ class PytestGrader:
         Raises SandboxUnavailable, because then nothing can be graded at all.
         """
         if not delta:
-            return _not_run(task, (), "empty patch")
+            return _not_run(task, (), "empty patch", self.tier)
         started = time.monotonic()
         try:
             spec = await self._store.spec(task)
@@ -90,8 +85,8 @@ class PytestGrader:
         dropped = tuple(drop.path for drop in parts.dropped)
         if not parts.accepted:
             reason = f"empty patch: no file is taken into grading ({_counted(parts.dropped)})"
-            return _not_run(task, dropped, reason)
-        key = grade_key(task, parts.accepted)
+            return _not_run(task, dropped, reason, self.tier)
+        key = grade_key(task, parts.accepted, self.tier)
         lock = self._running.setdefault(key, asyncio.Lock())
         async with lock:
             grade = self._cache.get(key)
@@ -101,6 +96,16 @@ class PytestGrader:
             told = f"{grade.reason} (left out: {_counted(parts.dropped)})"
             return grade.model_copy(update={"dropped": dropped, "reason": told})
         return grade
+
+    async def oracles(self, task: Task) -> Mapping[str, int] | None:
+        """Which deciding test functions can be rewritten for tier 3; None at tier 1.
+
+        Found by running the task's gold, once. Raises SandboxError or GraderError.
+        """
+        if self.tier is Tier.HARDENED:
+            return None
+        _, usable = await self._challenge.usable(task, await self._store.spec(task))
+        return usable
 
     async def _run(
         self,
@@ -113,7 +118,7 @@ class PytestGrader:
         error: Exception
         for attempt in range(_ATTEMPTS):
             try:
-                verdict = await self._proven(task, spec, accepted)
+                verdict, tier = await self._proven(task, spec, accepted)
             except SandboxUnavailable:
                 raise
             except (TadpoleError, OSError, ValueError) as failure:
@@ -122,7 +127,8 @@ class PytestGrader:
                 continue
             grade = Grade(
                 status=verdict.status,
-                resolved=verdict.status is GradeStatus.GRADED and not verdict.failing,
+                resolved=verdict.status is _GRADED and not verdict.failing,
+                tier=tier,
                 failing=verdict.failing,
                 reason=_one_line(verdict.reason),
                 seconds=time.monotonic() - started,
@@ -134,53 +140,24 @@ class PytestGrader:
 
     async def _proven(
         self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]
-    ) -> Verdict:
-        now, later = list[FileChange](), list[FileChange]()
-        for change in accepted:
-            (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = _job(task, spec, later)
-        env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
-        box = await self._engine.start(
-            dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"})
-        )
-        try:
-            await box.write(now)
-            await box.write(task.hidden)  # after the agent's files, so that these hold
-            argv = command(self._store.python(task), spec.workdir)
-            result = await box.exec(argv, timeout=_WALL * task.test_seconds + 10, stdin=job.text())
-            return judge(job, result, await _content(box, job.report))
-        finally:
-            await box.close()
+    ) -> tuple[Verdict, Tier]:
+        verdict = await self._runner.run(task, spec, accepted, graded_ids(task), task.hidden)
+        if self.tier is Tier.HARDENED or verdict.failing or verdict.status is not _GRADED:
+            return verdict, self.tier
+        challenged = await self._challenge.verdict(task, spec, accepted)
+        if challenged is None:
+            reason = f"{verdict.reason} (tier 1: none of them can be rewritten)"
+            return dataclasses.replace(verdict, reason=reason), Tier.HARDENED
+        if challenged.failing:
+            return challenged, self.tier
+        reason = f"{verdict.reason} {challenged.reason}"
+        return dataclasses.replace(verdict, reason=reason), self.tier
 
 
-def _job(task: Task, spec: SandboxSpec, later: Sequence[FileChange]) -> Job:
-    ids = tuple(dict.fromkeys((*task.fail_to_pass, *task.pass_to_pass)))
-    if not ids:
-        raise GraderError(f"task {task.name} has no tests: validate it again")
-    search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
-    roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
-    return Job(
-        ids=ids,
-        args=(*task.recipe.pytest_args, f"--rootdir={spec.workdir}", *_OPTIONS),
-        paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
-        env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
-        later=later,
-        seconds=max(1, math.ceil(task.test_seconds)),
-        must_fail=must_fail_names(ids),
-    )
-
-
-async def _content(box: Sandbox, path: str) -> bytes | None:
-    try:
-        return await box.read(path)
-    except OSError:  # removed, or replaced by something that is no file
-        return None
-
-
-def _not_run(task: Task, dropped: tuple[str, ...], reason: str) -> Grade:
+def _not_run(task: Task, dropped: tuple[str, ...], reason: str, tier: Tier) -> Grade:
     failing = tuple(dict.fromkeys((*task.fail_to_pass, *task.pass_to_pass)))
     return Grade(
-        status=GradeStatus.GRADED, failing=failing, dropped=dropped, reason=_one_line(reason)
+        status=_GRADED, failing=failing, dropped=dropped, reason=_one_line(reason), tier=tier
     )
 
 

@@ -10,7 +10,7 @@ Does not guard against: what the patched code does once a person applies and run
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tadpole import process
@@ -46,6 +46,33 @@ def git_patch(base: Mapping[str, FileChange], delta: Sequence[FileChange]) -> by
         return git.run(*_DIFF)
 
 
+def changes_of(patch: bytes, read: Callable[[str], FileChange | None]) -> tuple[FileChange, ...]:
+    """The change that a patch makes, the other way round from :func:`git_patch`.
+
+    ``read`` gives the base version of a file, None where there is none; files come sorted by
+    path. Raises GraderError where the patch does not apply to them.
+    """
+    if not patch.strip():
+        return ()
+    with tempfile.TemporaryDirectory(prefix="tadpole-patch-") as directory:
+        git = _Git(Path(directory))
+        git.run("init", "--quiet", "--bare", "--template=")
+        touched = git.run("apply", "--numstat", "-z", "-", stdin=patch).split(b"\0")
+        paths = [os.fsdecode(line.split(b"\t", 2)[2]) for line in touched if line.count(b"\t") > 1]
+        before = [file for path in sorted(set(paths)) if (file := read(path)) is not None]
+        git.run("fast-import", "--quiet", "--done", stdin=_stream(before, ()))
+        git.run("read-tree", "base")
+        git.run("apply", "--cached", "--whitespace=nowarn", "-", stdin=patch)
+        tree = git.run("write-tree").decode().strip()
+        listed = git.run("diff-tree", "-r", "-z", "--no-renames", "base", tree).split(b"\0")
+        changes = []
+        for about, path in zip(listed[::2], listed[1::2], strict=False):
+            _, mode, _, blob, status = about.split(b" ")
+            content = None if status == b"D" else git.run("cat-file", "blob", blob.decode())
+            changes.append(FileChange(os.fsdecode(path), content, mode == b"100755"))
+        return tuple(sorted(changes, key=lambda change: change.path))
+
+
 def ignored(rules: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[str]:
     """Which of ``paths`` git would ignore. ``rules``: contents of the .gitignore files by path."""
     asked = b"".join(_bytes(path) + b"\0" for path in paths)
@@ -63,6 +90,35 @@ def ignored(rules: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[str]:
         work_tree = ("--work-tree", directory, "-c", "core.bare=false")
         found = git.run(*work_tree, "check-ignore", "--no-index", "-z", "--stdin", stdin=asked)
         return frozenset(os.fsdecode(name) for name in found.split(b"\0") if name)
+
+
+def without_ignored(
+    delta: Sequence[FileChange], read: Callable[[str], FileChange | None]
+) -> tuple[FileChange, ...]:
+    """The change as git would record it: new files that .gitignore names are left out.
+
+    ``read`` gives the base version of a file, None where there is none.
+    """
+    new = [change.path for change in delta if change.content is not None and not read(change.path)]
+    changed = {change.path: change for change in delta}
+    rules = {}
+    for path in new:
+        parts = path.split("/")[:-1]
+        for depth in range(len(parts) + 1):
+            name = "/".join([*parts[:depth], ".gitignore"])
+            file = changed[name] if name in changed else read(name)
+            if file is not None and file.content is not None:
+                rules[name] = file.content
+    gone = ignored(rules, new)
+    return tuple(change for change in delta if change.path not in gone)
+
+
+def file_of(tree: Path, path: str) -> FileChange | None:
+    """A regular file of a tree on this machine; None where there is none."""
+    file = tree / path
+    if file.is_symlink() or not file.is_file():
+        return None
+    return FileChange(path, file.read_bytes(), bool(file.stat().st_mode & 0o100))
 
 
 def is_plain(path: str) -> bool:

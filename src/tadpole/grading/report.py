@@ -24,7 +24,9 @@ from tadpole.protocols import ExecReason, ExecResult
 from tadpole.task import FileChange
 
 _HERE = Path(__file__).parent
-PROGRAM = tuple((_HERE / name).read_text("utf-8") for name in ("watch.py", "bootstrap.py"))
+PROGRAM = tuple(
+    (_HERE / name).read_text("utf-8") for name in ("watch.py", "alarm.py", "bootstrap.py")
+)
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = """
 import sys
@@ -63,6 +65,10 @@ class Job:
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
     later: Sequence[FileChange] = ()
+    # Changed files, as absolute paths: those that have no business in frames, and those in which
+    # nothing was or has to be comparable.
+    suspects: Sequence[str] = ()
+    equals: Sequence[str] = ()
     directory: str = field(default_factory=lambda: f"/tmp/grading-{secrets.token_hex(8)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     # Above what Python and pytest use, below what shells and signals use.
@@ -78,6 +84,8 @@ class Job:
             "paths": self.paths,
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
+            "suspects": list(self.suspects),
+            "equals": list(self.equals),
             "directory": self.directory,
             "key": self.key.hex(),
             "status": self.status,
@@ -118,6 +126,8 @@ class Verdict:
     failing: tuple[str, ...]  # expected ids without a proven pass
     reason: str
     timed_out: bool = False
+    lines: Mapping[str, int] = field(default_factory=dict)  # where failing tests were left
+    ended: bool = False  # the tests came to their end: ``failing`` is what they said
 
 
 def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
@@ -152,17 +162,19 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
         reason = f"the tests did not run: pytest ended with {facts.end}"
         return Verdict(GradeStatus.GRADED, everything, reason)
     if failing:
-        return Verdict(GradeStatus.GRADED, failing, _told(failing, facts, len(job.ids)))
+        told = _told(failing, facts, len(job.ids))
+        return Verdict(GradeStatus.GRADED, failing, told, lines=facts.lines, ended=True)
     if len(facts.must_fail) != len(job.must_fail):
         reason = "a test that must fail is missing from the report"
         return Verdict(GradeStatus.TAMPERED, everything, reason)
-    return Verdict(GradeStatus.GRADED, (), f"all {len(job.ids)} tests passed")
+    return Verdict(GradeStatus.GRADED, (), f"all {len(job.ids)} tests passed", ended=True)
 
 
 @dataclass
 class _Facts:
     tests: dict[str, str] = field(default_factory=dict)
     must_fail: dict[int, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
     end: str | None = None
     tampered: str = ""
 
@@ -187,6 +199,13 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
     kind, _, rest = text.partition(" ")
     if kind == "changed":
         facts.tampered = f"the tested code replaced a part of the test runner: {rest[:200]}"
+    elif kind == "alarm":
+        facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
+    elif kind == "equal":
+        facts.tampered = f"the change makes objects that are equal to anything: {rest[:200]}"
+    elif kind == "at":
+        number, _, line = rest.partition(" ")
+        facts.lines[job.ids[int(number)]] = int(line)
     elif kind == "end":
         facts.end = rest
     elif kind in ("test", "canary"):

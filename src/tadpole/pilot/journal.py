@@ -27,6 +27,8 @@ class Making(Record):
     seed: int
     proposer: str
     max_dictated: int
+    mutants: int = 0
+    min_kill_rate: float = 0.7
 
 
 class Step(Record):

@@ -18,6 +18,7 @@ from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
 from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.progress import Bar, Progress
@@ -81,11 +82,13 @@ async def make_tasks(
     max_dictated_chars: int = 0,
     proposer: Proposer | None = None,
     validator: Validator | None = None,
+    rules: Rules | None = None,
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
-    (0: any edit). Calling it again with the same ``out`` goes on where it stopped.
+    (0: any edit); ``rules`` say what makes a task. Calling it again with the same ``out`` goes on
+    where it stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
     cannot become a snapshot, and SandboxError or GraderError where validation keeps breaking.
@@ -95,7 +98,7 @@ async def make_tasks(
     out.mkdir(parents=True, exist_ok=True)
     run = RunDir(out)
     with run.lock(), progress.task("make tasks", total=count) as bar:
-        making = _Making(run, validator or Validator(store, engine, grader), bar)
+        making = _Making(run, validator or Validator(store, engine, grader, rules), bar)
         streams: list[_Stream] = []
         for source in dict.fromkeys(sources):
             bar.update(note=f"reading {source}")
@@ -112,6 +115,8 @@ async def make_tasks(
                 seed=seed,
                 proposer=chosen.name,
                 max_dictated=max_dictated_chars,
+                mutants=making.validator.rules.mutants,
+                min_kill_rate=making.validator.rules.min_kill_rate,
             )
             making.resume(stream, settings)
             streams.append(stream)

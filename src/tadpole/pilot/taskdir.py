@@ -31,6 +31,7 @@ from tadpole.task import (
     FORMAT,
     FileChange,
     Hint,
+    Measured,
     Provenance,
     Recipe,
     Source,
@@ -147,6 +148,7 @@ def _settings(task: Task, calibration: Mapping[str, Any] | None) -> dict[str, An
         "source": asdict(task.source),
         "recipe": asdict(task.recipe),
         "provenance": asdict(task.provenance),
+        "measured": _measured(task.measured),
     }
     if calibration is not None:
         ours["calibration"] = dict(calibration)
@@ -167,6 +169,23 @@ def _settings(task: Task, calibration: Mapping[str, Any] | None) -> dict[str, An
         "agent": {"timeout_sec": 10_800, **offline},
         "environment": {**offline, "workdir": files.WORKDIR, "cpus": 1, "memory_mb": 2048},
     }
+
+
+def _measured(measured: Measured) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "mutants": measured.mutants,
+        "killed": measured.killed,
+        "functions": measured.functions,
+    }
+    if measured.oracles is not None:  # TOML has no null
+        body["oracles"] = dict(measured.oracles)
+    return body
+
+
+def _remeasured(body: Mapping[str, Any]) -> Measured:
+    oracles = body.get("oracles")
+    counts = {name: int(body.get(name, 0)) for name in ("mutants", "killed", "functions")}
+    return Measured(**counts, oracles=None if oracles is None else tuple(oracles.items()))
 
 
 def _listed(change: FileChange) -> dict[str, Any]:
@@ -194,13 +213,16 @@ def _task(directory: Path, body: Mapping[str, Any], ours: Mapping[str, Any]) -> 
         snapshot=ours["snapshot"],
         runtime=ours["runtime"],
         recipe=Recipe(**recipe),
-        **parts,
+        start=parts["start"],
+        gold=parts["gold"],
+        hidden=parts["hidden"],
         fail_to_pass=tuple(ours["fail_to_pass"]),
         pass_to_pass=tuple(ours["pass_to_pass"]),
         hints=tuple(Hint(**hint) for hint in ours["hints"]),
         rung=ours["rung"],
         provenance=Provenance(**provenance),
-        test_seconds=float(ours["test_seconds"]),  # no part of the hash
+        test_seconds=float(ours["test_seconds"]),  # no part of the hash, nor is what follows
+        measured=_remeasured(ours.get("measured", {})),
     )
 
 

@@ -31,6 +31,8 @@ class Rules:
     slack: float = 10.0  # a test may take this many times its own duration
     shortest_limit: float = 2.0
     hash_seeds: tuple[int, int] = (1, 2)
+    mutants: int = 0  # wrong repairs that the tests are tried on, besides none; 0: not measured
+    min_kill_rate: float = 0.7  # least share of them that the tests must notice
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,16 @@
 3. without the hidden tests, what stays visible still runs
 4. statements, and the dictated edit gives exactly the pristine file
 5. the very grader that the policy meets: an empty patch gets 0, the repair gets 1
+6. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
 
 Guards against: flaky tests, tests that fail for another reason than the edit, tests that vanish
-instead of failing, hanging tests, and repairs that do not repair. Does not guard against tests
-that are too weak to tell a wrong repair from a right one.
+instead of failing, hanging tests, repairs that do not repair, and tests that are too weak to
+tell a wrong repair from a right one. Does not guard against tests that are weak in a way which
+no mutant shows.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tadpole.errors import GraderError
 from tadpole.outcome import GradeStatus
@@ -21,13 +24,14 @@ from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
 from tadpole.pilot.hide import by_file
+from tadpole.pilot.strength import strength
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.repos.testrun import with_reporter
-from tadpole.task import FileChange, Hint, Provenance, Task, TaskKind
+from tadpole.task import FileChange, Hint, Measured, Provenance, Task, TaskKind
 from tadpole.textfile import TextFile
 
 
@@ -71,7 +75,26 @@ class Validator:
         if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
             raise Dropped(DropReason.UNDICTATED)
         await self._gate(task)
+        task = replace(task, measured=await self._rewritable(task))
+        task = await strength(
+            task,
+            snapshot,
+            candidate.sites,
+            store=self.store,
+            engine=self.engine,
+            rules=self.rules,
+        )
+        rate = task.measured.kill_rate
+        if rate is not None and rate < self.rules.min_kill_rate:
+            raise Dropped(DropReason.WEAK)
         return task
+
+    async def _rewritable(self, task: Task) -> Measured:
+        """Which tests can be rewritten for tier 3, where the grader goes that far."""
+        functions = {i.partition("[")[0] for i in (*task.fail_to_pass, *task.pass_to_pass)}
+        oracles = await self.grader.oracles(task)
+        found = None if oracles is None else tuple(oracles.items())
+        return Measured(functions=len(functions), oracles=found)
 
     def _task(  # noqa: PLR0917
         self,

@@ -20,6 +20,7 @@ class DropReason(StrEnum):
     UNDICTATED = "the repair cannot be told by a unique text"
     FREE = "the grader passes an empty patch"
     UNSOLVED = "the grader does not pass the repair"
+    WEAK = "the tests notice too few wrong repairs"
     DUPLICATE = "the same function and the same tests as another task"
 
 
@@ -48,6 +49,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.VISIBLE_BROKEN: Stage.NOTICED,
     DropReason.FREE: Stage.CONFIRMED,
     DropReason.UNSOLVED: Stage.CONFIRMED,
+    DropReason.WEAK: Stage.GATED,
     DropReason.DUPLICATE: Stage.GATED,
 }
 

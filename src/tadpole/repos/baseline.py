@@ -3,11 +3,13 @@
 A test counts as stable that passed in every run: one plain, one with another hash seed and the
 last test first, one with a third hash seed and line coverage per test. Three runs do not prove
 stability; whoever makes tasks asks in addition that a failing test executes the changed lines.
+Tests of more than one outcome (flaky), and those that are skipped or expected to fail, are
+recorded with their outcome and never decide a grade.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,7 @@ async def measure(
         "seconds": [plain.seconds[node_id] for node_id in stable],
         "collected": len(plain.statuses),
         "suite_seconds": round(plain.wall, 3),
+        **_aside(plain.statuses, reports, set(stable)),
         **_index(covered, stable),
     }
     return json.dumps(data, separators=(",", ":")).encode()
@@ -163,6 +166,21 @@ def _red(node_id: str, reports: list[TestReport]) -> bool:
     """Whether it failed in some run; skipped and expected failures say nothing."""
     statuses = {report.statuses.get(node_id, TestStatus.MISSING) for report in reports}
     return bool(statuses & {TestStatus.FAILED, TestStatus.ERROR, TestStatus.MISSING})
+
+
+def _aside(
+    node_ids: Iterable[str], reports: list[TestReport], stable: set[str]
+) -> dict[str, list[str]]:
+    """The tests that never decide: of more than one outcome, skipped or expected to fail."""
+    found: dict[str, list[str]] = {"flaky": [], "skipped": [], "xfailed": [], "xpassed": []}
+    for node_id in node_ids:
+        if node_id in stable:
+            continue
+        statuses = {report.statuses.get(node_id, TestStatus.MISSING) for report in reports}
+        kind = "flaky" if len(statuses) > 1 else statuses.pop().value
+        if kind in found:
+            found[kind].append(node_id)
+    return found
 
 
 def _too_red(name: str, reports: list[TestReport], red: list[str], count: int) -> str:

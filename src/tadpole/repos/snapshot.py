@@ -54,6 +54,12 @@ class Baseline:
         return int(self._data["collected"])
 
     @cached_property
+    def aside(self) -> Mapping[str, tuple[str, ...]]:
+        """Ids that never decide, by why: "flaky", "skipped", "xfailed", "xpassed"."""
+        kinds = ("flaky", "skipped", "xfailed", "xpassed")
+        return {kind: tuple(self._data.get(kind, ())) for kind in kinds}
+
+    @cached_property
     def seconds(self) -> Mapping[str, float]:
         """Duration of each stable test, set-up and tear-down included."""
         return dict(zip(self.stable, self._data["seconds"], strict=True))

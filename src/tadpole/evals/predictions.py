@@ -1,0 +1,45 @@
+"""The patches of an evaluation in the shape that SWE-bench harnesses read."""
+
+from tadpole.errors import RunError
+from tadpole.evals.evaluate import TABLE
+from tadpole.evals.policies import PolicyRole, policies
+from tadpole.evals.scoreboard import settled
+from tadpole.outcome import OUTCOME_POLICY
+from tadpole.rundir import RunDir
+from tadpole.trace import Attempt
+
+
+def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[str, str]]:
+    """One row for each task: ``model_name_or_path``, ``instance_id``, ``model_patch``.
+
+    Attempts that infrastructure broke are left out, those without a change have an empty patch.
+    Bytes that are no UTF-8 become lone surrogates, which JSON escapes: decode and encode with
+    ``surrogateescape`` to get the patch back byte for byte. Raises RunError where the policy or
+    the attempt was not evaluated.
+    """
+    found = policies(rundir).get(role)
+    if found is None:
+        raise RunError(f"{rundir.path} has no policy {role.value!r}: evaluate it first")
+    rows = [
+        row
+        for row in settled(rundir.rows(TABLE, Attempt))
+        if (row.policy, row.sample) == (found.fingerprint, sample)
+        and OUTCOME_POLICY[row.outcome].trust
+    ]
+    if not rows:
+        raise RunError(
+            f"{rundir.path} holds no attempt {sample} of policy {role.value!r}: run tadpole eval "
+            f"run --policy {role.value} --run {rundir.path}, or name another --sample"
+        )
+    return [
+        {
+            "model_name_or_path": f"tadpole-{role.value}-{found.fingerprint[:12]}",
+            "instance_id": row.task_name,
+            "model_patch": _text(rundir.load_patch(row.patch)) if row.patch else "",
+        }
+        for row in sorted(rows, key=lambda row: row.task_name)
+    ]
+
+
+def _text(patch: bytes) -> str:
+    return patch.decode("utf-8", "surrogateescape")  # never stripped: a patch ends as it ends

@@ -1,0 +1,181 @@
+"""Tier 3: a change that passed has to pass and fail rewritten tests as a right one would.
+
+Pairs of complementary variants (:mod:`tadpole.grading.variants`) run in fresh boxes of their
+own. The change holds where in every one of them exactly those tests passed that should.
+
+Guards against a process that is wholly under the control of the code under test: whatever it
+reports, it does not know which tests must fail. With k functions whose tests it does not
+satisfy, each round leaves it a chance of 2^-k. Where the repair shows in fewer than three
+functions there are more rounds, so that it is 1 in 8 at most.
+
+Does not guard against: tasks whose fail-to-pass tests hold nothing that can be rewritten (they
+are graded at tier 1, and their grade says so), and what :mod:`~tadpole.grading.variants` does
+not guard against.
+"""
+
+import asyncio
+import dataclasses
+import math
+import os
+import random
+import secrets
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from tadpole.grading.report import Verdict
+from tadpole.grading.run import Runner, graded_ids
+from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, function_of, pair
+from tadpole.outcome import GradeStatus
+from tadpole.protocols import SandboxSpec
+from tadpole.task import FileChange, Task
+
+BITS = 3  # of certainty, together over all rounds
+OTHERS = 6  # pass-to-pass functions that are rewritten as well, chosen anew each time
+
+
+class Challenge:
+    """Draws variants and weighs their runs. Which oracles work is found once for each task."""
+
+    def __init__(self, runner: Runner, rng: random.Random | None = None) -> None:
+        self._runner = runner
+        self._rng = rng or secrets.SystemRandom()
+        self._usable: dict[str, dict[str, int]] = {}
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock]
+        self._locks = weakref.WeakValueDictionary()
+
+    async def usable(self, task: Task, spec: SandboxSpec) -> tuple[Suite, Mapping[str, int]]:
+        """The graded functions of a task, and which oracle of each was found to work.
+
+        What the task brings along is believed; otherwise its gold is run against every rewriting.
+        Raises SandboxError or GraderError where that could not be told.
+        """
+        suite = await asyncio.to_thread(Suite.of, task, lambda path: _read(spec, path))
+        if task.measured.oracles is not None:
+            known = dict(task.measured.oracles)
+            return suite, {n: o for n, o in known.items() if o < len(suite.oracles.get(n, ()))}
+        lock = self._locks.setdefault(task.id, asyncio.Lock())
+        async with lock:
+            if task.id not in self._usable:
+                self._usable[task.id] = await self._tried(task, spec, suite)
+        return suite, self._usable[task.id]
+
+    async def verdict(
+        self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange]
+    ) -> Verdict | None:
+        """What all rounds say of a change that passed the real tests; None: none can be held."""
+        suite, usable = await self.usable(task, spec)
+        repaired = [name for name in suite.repaired if name in usable]
+        if not repaired:
+            return None
+        others = [name for name in usable if name not in suite.repaired]
+        variants = list[Variant]()
+        for turn in range(math.ceil(BITS / len(repaired))):
+            more = 0 if turn else min(OTHERS, len(others))  # one round is enough for these
+            names = [*repaired, *self._rng.sample(others, more)]
+            variants += pair(suite, usable, names, self._rng)
+        places = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+
+        async def one(variant: Variant) -> Verdict:
+            async with places:
+                return await self._run(task, spec, accepted, variant)
+
+        # With return_exceptions, so that no box outlives the others' failure.
+        verdicts = await asyncio.gather(*map(one, variants), return_exceptions=True)
+        for variant, verdict in zip(variants, verdicts, strict=True):
+            if isinstance(verdict, BaseException):
+                raise verdict
+            wrong = _weighed(variant, verdict)
+            if wrong is not None:
+                return wrong
+        told = f"and {len(variants)} runs of rewritten tests came out as they should"
+        return Verdict(GradeStatus.GRADED, (), told)
+
+    async def _run(
+        self, task: Task, spec: SandboxSpec, accepted: Sequence[FileChange], variant: Variant
+    ) -> Verdict:
+        tests = {change.path: change for change in (*task.hidden, *variant.files)}
+        return await self._runner.run(task, spec, accepted, variant.ids, list(tests.values()))
+
+    async def _tried(self, task: Task, spec: SandboxSpec, suite: Suite) -> dict[str, int]:
+        """Which rewritings do with the gold what they should."""
+        found: dict[str, int] = {}
+
+        async def odd(names: Sequence[str], make: Callable[[Sequence[str]], Variant]) -> set[str]:
+            """Those of which a test did not end as it should."""
+            variant = make(names)
+            verdict = await self._run(task, spec, task.gold, variant)
+            if verdict.ended:
+                wrong = set(verdict.failing) ^ variant.must_fail
+                return {name for name in names if wrong & set(suite.ids[name])}
+            if len(names) == 1:
+                return set(names)
+            half = len(names) // 2  # one that hangs or crashes must not cost the others
+            return await odd(names[:half], make) | await odd(names[half:], make)
+
+        lines = await self._failing_lines(task, spec)
+        orders = {name: suite.order(name, lines.get(name, 0)) for name in suite.ids}
+        for turn in range(PER_TEST):
+            pick = {name: got[turn] for name, got in orders.items() if turn < len(got)}
+            left = [name for name in pick if name not in found]
+            for mutated, inverted in WAYS:
+                names = [
+                    name
+                    for name in left
+                    if not mutated or suite.oracles[name][pick[name]].mutate is not None
+                ]
+                make = partial(self._all, suite, pick, mutated, inverted)
+                bad = await odd(names, make) if names else set()
+                left = [name for name in left if name not in bad]
+            found |= {name: pick[name] for name in left}
+        # As they will be used: what one test leaves behind may disturb another.
+        for _ in range(2 if found else 0):
+            names = list(found)
+            for name in await odd(names, lambda some: pair(suite, found, some, self._rng)[0]):
+                found.pop(name, None)
+        return found
+
+    async def _failing_lines(self, task: Task, spec: SandboxSpec) -> dict[str, int]:
+        """Where the fail-to-pass tests fail without the repair."""
+        verdict = await self._runner.run(task, spec, (), graded_ids(task), task.hidden)
+        return {
+            function_of(node): verdict.lines[node]
+            for node in reversed(task.fail_to_pass)
+            if node in verdict.lines
+        }
+
+    def _all(
+        self,
+        suite: Suite,
+        pick: Mapping[str, int],
+        mutated: bool,
+        inverted: bool,
+        names: Sequence[str],
+    ) -> Variant:
+        picks = {name: Pick(pick[name], mutated, inverted) for name in names}
+        return suite.variant(picks, self._rng)
+
+
+def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:
+    """What speaks against the change; None where every test ended as it should."""
+    if not verdict.ended:  # tampered, or could not be told apart from a change that hangs
+        return dataclasses.replace(verdict, reason=f"in rewritten tests: {verdict.reason}")
+    failing = set(verdict.failing)
+    passed = [node for node in variant.ids if node in variant.must_fail and node not in failing]
+    failed = [node for node in variant.ids if node in failing and node not in variant.must_fail]
+    if not passed and not failed:
+        return None
+    what = (
+        f"{passed[0]} passed, rewritten so that it must fail"
+        if passed
+        else f"{failed[0]} failed, rewritten so that it must pass"
+    )
+    reason = (
+        f"the real tests passed, but {what} ({len(passed) + len(failed)} of {len(variant.ids)})"
+    )
+    return Verdict(GradeStatus.TAMPERED, variant.ids, reason)
+
+
+def _read(spec: SandboxSpec, path: str) -> bytes | None:
+    file = spec.tree / path
+    return file.read_bytes() if file.is_file() else None

@@ -1,0 +1,114 @@
+"""How many wrong repairs the tests of a task notice: mutants of the repaired lines.
+
+Each mutant is the pristine file with one more operator applied to the lines that the bug was
+on, and is run against those deciding tests that execute these lines. The missing repair counts
+as one of them. A mutant that means the same as the original cannot be noticed, and lowers the
+rate of a task whose tests are beyond reproach: the threshold leaves room for it.
+
+Guards against: tests that fail with the bug, but pass with most other code in its place. Does not
+guard against: wrong repairs of a kind that no operator makes.
+"""
+
+import ast
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tadpole.pilot.candidate import Site
+from tadpole.pilot.code import Code, parse
+from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.trial import Rules
+from tadpole.protocols import SandboxEngine
+from tadpole.repos.snapshot import Snapshot
+from tadpole.repos.store import Store
+from tadpole.repos.testrun import run_tests, with_reporter
+from tadpole.task import FileChange, Task
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong repair: the whole file, and by which operator it came to be."""
+
+    operator: str
+    change: FileChange
+
+
+def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: str) -> list[Mutant]:
+    """Up to ``count`` mutants of the lines of ``site``, of as many operators as there are.
+
+    ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded.
+    """
+    file = snapshot.tree / site.path
+    code = Code.decode(site.path, file.read_bytes())
+    executable = bool(file.stat().st_mode & 0o100)
+    known = {code.dump, Code.decode(site.path, buggy).dump}
+    lines = {site.line, *site.lines}
+    rng, found = random.Random(seed), list[list[Mutant]]()
+    for name in sorted(OPERATORS):
+        of_this = []
+        for function in code.functions:
+            for splice in OPERATORS[name].find(code, function):
+                if code.line_of(splice.start) not in lines:
+                    continue
+                text = code.text[: splice.start] + splice.text + code.text[splice.end :]
+                try:
+                    dump = ast.dump(parse(text))
+                except ValueError:
+                    continue
+                if dump not in known:
+                    known.add(dump)
+                    change = FileChange(site.path, code.encode(text), executable)
+                    of_this.append(Mutant(name, change))
+        rng.shuffle(of_this)
+        found.append(of_this)
+    rng.shuffle(found)
+    longest = max(map(len, found), default=0)
+    turns = [group[turn] for turn in range(longest) for group in found if turn < len(group)]
+    return turns[:count]
+
+
+async def strength(
+    task: Task,
+    snapshot: Snapshot,
+    sites: Sequence[Site],
+    *,
+    store: Store,
+    engine: SandboxEngine,
+    rules: Rules,
+) -> Task:
+    """The task with its kill rate in ``measured``; as it is where ``rules.mutants`` is 0.
+
+    The caller has seen that the missing repair is noticed. Raises SandboxError.
+    """
+    if not rules.mutants:
+        return task
+    site = sites[0]
+    buggy = next(change.content for change in task.start if change.path == site.path) or b""
+    mutants = mutants_of(snapshot, site, buggy, rules.mutants, f"mutants {task.id}")
+    killed = 0
+    if mutants:
+        pristine = FileChange(site.path, task.gold[0].content, task.gold[0].executable)
+        box = await engine.start(with_reporter(store.box(snapshot)))
+        try:
+            reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
+            ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
+            seconds = snapshot.baseline.seconds
+            for mutant in mutants:
+                await box.write([mutant.change])
+                report = await run_tests(
+                    box,
+                    snapshot.recipe,
+                    store.python(snapshot),
+                    ids,
+                    timeout=20 + 3 * sum(seconds[i] for i in ids),
+                    test_seconds={
+                        i: max(rules.shortest_limit, rules.slack * seconds[i]) for i in ids
+                    },
+                    maxfail=1,
+                )
+                killed += not set(ids) <= report.passed
+                await box.write([pristine])
+        finally:
+            await box.close()
+    measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
+    return replace(task, measured=measured)

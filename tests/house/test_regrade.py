@@ -1,0 +1,145 @@
+"""Rewards come again from stored patches: the same ones, once, and changed ones are told."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from synthetic import make_attempt, make_task
+from test_command_line import tadpole
+
+from tadpole.config import Config
+from tadpole.errors import RunError
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
+from tadpole.evals.predictions import predictions
+from tadpole.evals.regrade import TABLE, Regraded, regrade_run
+from tadpole.grading.patch import git_patch
+from tadpole.job import Job
+from tadpole.outcome import GradeStatus, Outcome, Tier
+from tadpole.progress import Progress
+from tadpole.rundir import RunDir
+from tadpole.scripted import ScriptedEngine, ScriptedGrader
+from tadpole.task import FileChange
+from tadpole.trace import Grade
+from tadpole.workshop import Workshop
+
+OLD = FileChange("boltons/part1.py", b"x = 1\n\n\n")
+NEW = FileChange("boltons/part1.py", b"x = 2\r\n\n\n", executable=True)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A store whose start trees are one directory."""
+
+    place: Path
+
+    async def tree(self, task):
+        return self.place
+
+
+def right(task, delta):
+    return tuple(delta) == (NEW,)
+
+
+@pytest.fixture
+def job(run: RunDir, tmp_path: Path):
+    (tmp_path / "tree/boltons").mkdir(parents=True)
+    (tmp_path / "tree" / OLD.path).write_bytes(OLD.content)
+
+    def made(verdict=right) -> Job:
+        engine, grader = ScriptedEngine(), ScriptedGrader(verdict)
+        workshop = Workshop(tmp_path, engine, Trees(tmp_path / "tree"), grader)
+        return Job(Config(), run, workshop, Progress(quiet=True))
+
+    return made
+
+
+@pytest.fixture
+def tasks(run: RunDir):
+    tasks = [make_task(1), make_task(6)]
+    good = run.save_patch(git_patch({OLD.path: OLD}, [NEW]), "eval/good")
+    bad = run.save_patch(git_patch({OLD.path: OLD}, [FileChange("a", b"\0")]), "eval/bad")
+    run.append("eval", make_attempt(tasks[0], "p", 0, Outcome.RESOLVED, patch=good))
+    run.append("eval", make_attempt(tasks[0], "p", 1, Outcome.WRONG_PATCH, patch=bad))
+    run.append("eval", make_attempt(tasks[1], "p", 0, Outcome.RESOLVED, patch=bad))
+    run.append("rollouts", make_attempt(tasks[1].at_rung(0), "p", 0, Outcome.EMPTY_PATCH))
+    run.append("rollouts", make_attempt(tasks[1], "p", 1, Outcome.INFRASTRUCTURE))
+    return tasks
+
+
+def asked(job, tasks, tier=Tier.HARDENED):
+    return regrade_run(job, tasks, tier=tier, concurrency=2)
+
+
+async def test_every_reward_is_computed_again_and_changes_are_told(job, run, tasks):
+    before = run.table("eval").read_bytes()
+    found = await asked(job(), tasks)
+    assert [(row.table, row.before, row.after) for row in found] == [
+        ("rollouts", 0.0, 0.0),
+        ("eval", 1.0, 1.0),
+        ("eval", 0.0, 0.0),
+        ("eval", 1.0, 0.0),
+    ]
+    assert [row.task_name for row in found if row.changed] == ["boltons-0006"]
+    assert found[-1].outcome is Outcome.WRONG_PATCH
+    assert run.table("eval").read_bytes() == before
+    assert {row.key for row in run.rows(TABLE, Regraded)} == {row.key for row in found}
+
+
+async def test_a_second_call_does_nothing_and_one_after_a_kill_the_rest(job, run, tasks):
+    first = await asked(job(), tasks)
+    again = job()
+    assert await asked(again, tasks) == first
+    assert again.workshop.grader.graded == []
+    rows = run.table(TABLE).read_bytes().splitlines(keepends=True)
+    run.table(TABLE).write_bytes(b"".join(rows[:2]) + rows[2][:40])
+    rest = job()
+    assert await asked(rest, tasks) == first
+    assert len(rest.workshop.grader.graded) == 2
+    other = job()
+    await asked(other, tasks, Tier.CHALLENGED)
+    assert len(other.workshop.grader.graded) == 4  # another tier is another question
+
+
+async def test_what_could_not_be_graded_is_owed_and_has_not_changed(job, run, tasks):
+    invalid = Grade(status=GradeStatus.INVALID, reason="no box")
+    found = await asked(job(lambda task, delta: invalid), tasks)
+    assert {row.after for row in found} == {None}
+    assert not any(row.changed for row in found)
+    assert run.rows(TABLE, Regraded) == []
+
+
+async def test_a_patch_that_does_not_apply_is_said(job, run, tasks):
+    run.save_patch(b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "eval/good")
+    [_, row, *_] = await asked(job(), tasks)
+    assert (row.after, row.changed) == (None, False)
+    assert "does not apply" in row.grade.reason
+
+
+async def test_a_missing_task_or_patch_is_one_clear_line(job, run, tasks):
+    with pytest.raises(RunError, match="put it back"):
+        await asked(job(), tasks[:1])
+    (run.path / "patches/eval/good.patch").unlink()
+    with pytest.raises(RunError, match=r"good\.patch is missing"):
+        await asked(job(), tasks)
+
+
+def test_predictions_are_what_swe_bench_reads(run: RunDir, tasks):
+    note_policy(run, PolicyRow(role=PolicyRole.AFTER, fingerprint="p"))
+    rows = predictions(run, PolicyRole.AFTER)
+    assert [set(row) for row in rows] == [{"model_name_or_path", "instance_id", "model_patch"}] * 2
+    assert [row["instance_id"] for row in rows] == ["boltons-0001", "boltons-0006"]
+    patch = git_patch({OLD.path: OLD}, [NEW])
+    back = json.loads(json.dumps(rows[0]))["model_patch"]
+    assert back.encode("utf-8", "surrogateescape") == patch  # to the last byte
+    done = tadpole("eval", "export", run.path)
+    assert (done.returncode, [json.loads(line) for line in done.stdout.splitlines()]) == (0, rows)
+    done = tadpole("eval", "export", run.path, "--sample", "7")
+    assert done.returncode == 2 and "name another --sample" in done.stderr
+    assert tadpole("eval", "export", run.path, "--policy", "raw").returncode == 2
+
+
+def test_regrade_of_no_run_is_exit_2(tmp_path: Path):
+    done = tadpole("eval", "regrade", "none", cwd=tmp_path)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "none is no run directory" in done.stderr
