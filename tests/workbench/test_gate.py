@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conftest import BUGGY, FIXED, TESTS, edit, gate_of, git, put
+from conftest import FIXED, edit, gate_of
 
 from tadpole.workbench.finding import Check
 from tadpole.workbench.gate import Verdict

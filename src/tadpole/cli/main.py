@@ -45,6 +45,9 @@ VERBS = {
     "tasks": ("tasks", "Make, validate, calibrate and show tasks."),
     "train": ("train", "Train the policy on the calibrated tasks of a run."),
     "eval": ("evaluate", "Evaluate a policy on the held-out tasks of a run."),
+    "solve": ("solve", "Have an issue of your own repository worked on, in isolation."),
+    "review": ("review", "Look at a proposal and decide."),
+    "apply": ("apply", "Write an approved proposal into your repository."),
     "report": ("report", "Write one HTML file about a run."),
     "doctor": ("doctor", "Check whether this machine can run it all."),
 }

@@ -49,9 +49,9 @@ class Base:
         return found
 
 
-def read_base(repository: UserGit, *, dirty: bool) -> Base:
-    """HEAD as committed, or the work tree as it lies there. Raises SourceError."""
-    commit = repository.head()
+def read_base(repository: UserGit, *, dirty: bool, commit: str = "") -> Base:
+    """A commit (empty: HEAD), or the work tree as it lies there. Raises SourceError."""
+    commit = commit or repository.head()
     if dirty:
         return _work_tree(repository, commit)
     entries = repository.entries(commit)

@@ -45,7 +45,7 @@ class FileDelta(Record):
     def side(self, new: bool) -> FileChange:
         """The file as a value: content None where it is not there."""
         side = self.after if new else self.before
-        return FileChange(self.path, side and side.data, bool(side and side.executable))
+        return FileChange(self.path, side.data if side else None, bool(side and side.executable))
 
     @property
     def binary(self) -> bool:
@@ -89,9 +89,7 @@ def change_of(base: Base, delta: Sequence[FileChange]) -> Change:
         if in_git_directory(change.path) or change.path in base.links:
             odd.append(change.path)
         elif before != change and not (before is None and change.content is None):
-            files.append(
-                FileDelta(path=change.path, before=Side.of(before), after=Side.of(change))
-            )
+            files.append(FileDelta(path=change.path, before=Side.of(before), after=Side.of(change)))
     return Change(base=base.digest, files=tuple(files), left_out=tuple(odd))
 
 

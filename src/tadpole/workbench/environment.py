@@ -16,7 +16,7 @@ from tadpole.protocols import Limits, SandboxSpec
 from tadpole.repos import box
 from tadpole.repos.recipe import discover
 from tadpole.repos.testrun import with_reporter
-from tadpole.sandboxes.layout import box_python
+from tadpole.sandboxes.binaries import box_python
 from tadpole.task import Recipe
 from tadpole.workbench.base import Base
 

@@ -19,7 +19,7 @@ from tadpole.workbench.base import Base
 from tadpole.workbench.change import Change
 from tadpole.workbench.environment import Environment, recipe_of
 from tadpole.workbench.finding import Action, Check, Finding, Severity
-from tadpole.workbench.oddtext import odd_text
+from tadpole.workbench.oddtext import odd_text, visible
 from tadpole.workbench.policy import GatePolicy, GateRules
 from tadpole.workbench.pythoncode import python_findings
 from tadpole.workbench.regression import Regression, Suite, TestsOutcome, compare
@@ -80,7 +80,7 @@ class Gate:
             Finding(
                 check=Check.LINK,
                 severity=_INFO,
-                path=path,
+                path=visible(path),
                 rule="leads-out",
                 message="a link of the repository that leads out of it: nothing is written there",
             )

@@ -4,6 +4,7 @@ Guards against: a proposal or a decision that something without the key has writ
 as a box has not. Does not guard against: programs that run as the same user outside of a box.
 """
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -60,9 +61,7 @@ def _make(path: Path) -> None:
             stream.write(secrets.token_bytes(_SIZE))
             stream.flush()
             os.fsync(stream.fileno())
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(beside, path)
-        except FileExistsError:
-            pass
     finally:
         beside.unlink()

@@ -50,12 +50,12 @@ def python_findings(change: Change) -> list[Finding]:
 
 
 def _of_file(file: FileDelta) -> Iterator[Finding]:
-    before, old = _tree(file, new=False)
-    after, new = _tree(file, new=True)
+    before, _ = _tree(file, new=False)
+    after, wrong = _tree(file, new=True)
     if file.after is not None and after is None:
         if before is not None or file.before is None:
             yield Finding(
-                check=Check.UNPARSABLE, severity=_HIGH, path=file.path, rule="syntax", message=new
+                check=Check.UNPARSABLE, severity=_HIGH, path=file.path, rule="syntax", message=wrong
             )
         return
     known = Counter(seen.key for seen in _constructs(before))
@@ -154,9 +154,7 @@ def _silent(handler: ast.ExceptHandler) -> bool:
 # --- tests ---------------------------------------------------------------------------------
 
 
-def _weakened(
-    file: FileDelta, before: ast.Module, after: ast.Module | None
-) -> Iterator[Finding]:
+def _weakened(file: FileDelta, before: ast.Module, after: ast.Module | None) -> Iterator[Finding]:
     def tell(rule: str, message: str, line: int = 0) -> Finding:
         return Finding(
             check=Check.TEST_WEAKENED,

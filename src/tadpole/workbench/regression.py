@@ -121,30 +121,26 @@ class Suite:
 
 async def compare(suite: Suite, delta: Sequence[FileChange]) -> Regression:
     """Run the suite on the base and on the base with ``delta``. Raises SandboxUnavailable."""
-    told = {"command": suite.command}
+    said = Regression(outcome=TestsOutcome.COULD_NOT_RUN, command=suite.command)
     try:
         before = await suite.run(())
         if why := _not_run(before):
+            tail = before.output_tail[-_TAIL:]
             reason = f"on the base, without the patch: {why}"
-            return Regression(
-                outcome=TestsOutcome.COULD_NOT_RUN,
-                reason=reason,
-                output=before.output_tail[-_TAIL:],
-                **told,
-            )
+            return said.model_copy(update={"reason": reason, "output": tail})
         if not before.statuses:
-            return Regression(outcome=TestsOutcome.NO_TESTS, **told)
+            return said.model_copy(update={"outcome": TestsOutcome.NO_TESTS})
         after = await suite.run(delta)
         if after.reason is not ExecReason.EXITED and not after.statuses:
             reason = f"with the patch: ended by {after.reason.value} before the first test"
-            return Regression(outcome=TestsOutcome.COULD_NOT_RUN, reason=reason, **told)
+            return said.model_copy(update={"reason": reason})
         old = [change for change in delta if not decides_tests(change.path)]
         guarded = None
         if len(old) != len(delta):
             guarded = await suite.run(old)
         return await _compared(suite, delta, before, after, guarded)
     except (SandboxStartError, SandboxDied, OSError, ValueError) as error:
-        return Regression(outcome=TestsOutcome.COULD_NOT_RUN, reason=str(error), **told)
+        return said.model_copy(update={"reason": str(error)})
 
 
 async def _compared(

@@ -11,8 +11,8 @@ from tadpole.workbench.policy import FILE, GatePolicy
 
 _HIGH, _MEDIUM, _LOW, _INFO = Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.INFO
 _TEST_DECIDERS = frozenset(
-    ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini")
-    + ("setup.cfg", "pyproject.toml", "noxfile.py")
+    {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"}
+    | {"tox.ini", "setup.cfg", "pyproject.toml", "noxfile.py"}
 )
 _TEST_NAME = re.compile(r"(test_[^/]*|[^/]*_test|tests?)\.py")
 # Rule, severity, what a path must match.

@@ -83,9 +83,7 @@ async def scan(engine: SandboxEngine, tree: Path, change: Change) -> Scan:
     for name in there:
         why = before[name]["error"] or after[name]["error"]
         outcome = ScanOutcome.FAILED if why else ScanOutcome.RAN
-        runs.append(
-            ScannerRun(tool=name, version=version(name), outcome=outcome, detail=why[:300])
-        )
+        runs.append(ScannerRun(tool=name, version=version(name), outcome=outcome, detail=why[:300]))
         if not why:
             found += _new(before[name]["found"], after[name]["found"], change)
     return Scan(tuple(runs), tuple(found))
@@ -124,7 +122,9 @@ async def _run(box: Sandbox, python: str, paths: list[str], tools: list[str]) ->
     return answer
 
 
-def _new(before: list[dict[str, Any]], after: list[dict[str, Any]], change: Change) -> list[Finding]:
+def _new(
+    before: list[dict[str, Any]], after: list[dict[str, Any]], change: Change
+) -> list[Finding]:
     sides = {file.path: file for file in change.files}
 
     def key(item: dict[str, Any], new: bool) -> tuple[str, str, bytes]:

@@ -7,7 +7,7 @@ its row is written, and every box and scratch tree is gone when this returns or 
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.errors import UsageError
@@ -88,9 +88,7 @@ def rules_of(base: Base, command: str) -> GateRules:
     rules = read_policy(base.files)
     if not command:
         return rules
-    return rules.model_copy(
-        update={"tests": rules.tests.model_copy(update={"command": command})}
-    )
+    return rules.model_copy(update={"tests": rules.tests.model_copy(update={"command": command})})
 
 
 async def revalidate(
@@ -231,4 +229,6 @@ def _gate_commands(command: str) -> tuple[CommandRun, ...]:
 def at(base: Base, environment: Environment) -> str:
     """One line for a person about what is worked on."""
     state = "with what is not committed" if base.dirty else "as committed"
-    return f"{base.commit[:12]} {state}, {len(base.files)} files; environment: {environment.found_by}"
+    return (
+        f"{base.commit[:12]} {state}, {len(base.files)} files; environment: {environment.found_by}"
+    )

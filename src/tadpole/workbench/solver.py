@@ -10,6 +10,8 @@ from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY
@@ -40,7 +42,7 @@ class Event(Record):
     attempt: int
     kind: EventKind
     name: str = ""  # the tool
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default_factory=dict)
     text: str = ""
     error: bool = False
 

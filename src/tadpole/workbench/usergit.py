@@ -90,7 +90,7 @@ class UserGit:
             words = out[at:end].split()
             if len(words) != 3:
                 raise SourceError(
-                    f"{self.root} lacks the object {oid[:12]} (a partial clone?): git fetch it first"
+                    f"{self.root} lacks object {oid[:12]} (a partial clone?): git fetch first"
                 )
             size = int(words[2])
             found[oid] = out[end + 1 : end + 1 + size]
@@ -144,7 +144,7 @@ class UserGit:
 
     def commit(self, tree: str, parent: str, message: str, person: Person, when: str) -> str:
         """Make one commit, unsigned and on no branch yet; its id. ``when``: "SECONDS +0000"."""
-        env = {}
+        env: dict[str, str] = {}
         for role in ("AUTHOR", "COMMITTER"):
             env |= {f"GIT_{role}_NAME": person.name, f"GIT_{role}_EMAIL": person.email}
             env[f"GIT_{role}_DATE"] = when

@@ -21,7 +21,7 @@ def bandit(paths: "list[str]") -> "list[dict[str, Any]]":
     return [
         {
             "tool": "bandit",
-            "rule": "%s %s" % (issue.test_id, issue.test),
+            "rule": f"{issue.test_id} {issue.test}",
             "path": issue.fname,
             "line": issue.lineno,
             "severity": str(issue.severity).lower(),
@@ -51,7 +51,7 @@ def secrets(paths: "list[str]") -> "list[dict[str, Any]]":
                         "path": path,
                         "line": secret.line_number,
                         "severity": "high",
-                        "message": "looks like a secret: %s" % secret.type,
+                        "message": f"looks like a secret: {secret.type}",
                     }
                 )
     return found
@@ -68,7 +68,7 @@ def main() -> None:
         try:
             answer[name] = {"found": scan(request["paths"]), "error": ""}
         except Exception as error:
-            answer[name] = {"found": [], "error": "%s: %s" % (type(error).__name__, error)}
+            answer[name] = {"found": [], "error": f"{type(error).__name__}: {error}"}
     with open(request["out"], "w", encoding="utf-8") as stream:
         json.dump(answer, stream)
 
