@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conftest import FIXED, edit, gate_of
+from making import FIXED, edit, gate_of
 
 from tadpole.workbench.finding import Check
 from tadpole.workbench.gate import Verdict

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--venv", type=click.Path(path_type=Path), help="The environment for that.")
 @click.option("--json", "as_json", is_flag=True, help="Print the passport as JSON, ask nothing.")
 def command(
+    *,
     given: str | None,
     repo: Path,
     web: bool,

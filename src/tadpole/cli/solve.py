@@ -5,11 +5,15 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tadpole.cli.bench import Here, here, say_event
+from tadpole.cli.bench import here, say_event
 from tadpole.cli.verb import Request, Verb, settings
+
+if TYPE_CHECKING:
+    from tadpole.workbench.job import AttemptRow
 
 
 @click.command(name="solve", cls=Verb, sections=["policy", "leaf", "eval"])
@@ -26,6 +30,7 @@ from tadpole.cli.verb import Request, Verb, settings
 @settings
 def command(
     request: Request,
+    *,
     text: str | None,
     issue: str | None,
     attempts: int,
@@ -65,7 +70,7 @@ def command(
     request.result(
         {"job": run.path.name, "attempts": [json.loads(r.model_dump_json()) for r in best],
          "proposal": chosen},
-        lambda: _told(place, best, chosen),
+        lambda: _told(best, chosen),
     )  # fmt: skip
     if len(rows) < job.attempts:
         request.progress.say(
@@ -99,7 +104,7 @@ def _teller(request: Request) -> Callable[..., None]:
     return lambda event: say_event(request.progress, event)
 
 
-def _told(place: Here, rows: list, chosen: str | None) -> str:  # type: ignore[type-arg]
+def _told(rows: "list[AttemptRow]", chosen: str | None) -> str:
     lines = []
     for row in rows:
         verdict = row.verdict.value if row.verdict else "no change"

@@ -53,9 +53,8 @@ def reviewer_name() -> str:
 def show(console: Console, proposal: Proposal) -> None:
     """Print everything about a proposal, evidence first."""
     seen = view(proposal)
-    console.print(
-        Text(f"proposal {seen.id}: {seen.verdict.value}", f"bold {_COLOUR[seen.verdict]}")
-    )
+    title = f"proposal {seen.id}: {seen.verdict.value}"
+    console.print(Text(title, f"bold {_COLOUR[seen.verdict]}"))
     _rows(console, "what", seen.facts)
     _rows(console, "tests", seen.tests)
     _rows(console, "scanners", [("", line) for line in seen.scanners])
@@ -64,10 +63,10 @@ def show(console: Console, proposal: Proposal) -> None:
     _rows(console, "commands that ran", [("$", line) for line in seen.commands])
     _rows(console, "issue", [("", line) for line in seen.issue.splitlines()])
     for file in seen.files:
-        title = Text(f"\n{file.path}", "bold")
-        title.append(f"  {file.what} +{file.added} -{file.removed}", "dim")
+        heading = Text(f"\n{file.path}", "bold")
+        heading.append(f"  {file.what} +{file.added} -{file.removed}", "dim")
         body = Syntax("\n".join(file.lines), "diff", word_wrap=True, background_color="default")
-        console.print(Group(title, *([body] if file.lines else []), Text(file.note, "dim")))
+        console.print(Group(heading, *([body] if file.lines else []), Text(file.note, "dim")))
     if seen.decision:
         console.print(Text(f"decided: {seen.decision}", "bold"))
 

@@ -12,8 +12,9 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 from urllib.parse import parse_qs
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -47,12 +48,18 @@ class Page:
         class Handler(_Handler):
             served = page
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        # Threads, because a browser also opens connections that it does not use yet.
+        self._server = _Server(("127.0.0.1", 0), Handler)
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1."""
+        return int(self._server.socket.getsockname()[1])
 
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        return f"http://127.0.0.1:{self._server.server_port}/{self.token}/"
+        return f"http://127.0.0.1:{self.port}/{self.token}/"
 
     def serve(self) -> Ruling:
         """Answer until a decision was made; Ctrl-C leaves it open."""
@@ -85,6 +92,12 @@ class Page:
             said=said,
             done=done,
         )
+
+
+class _Server(ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    timeout = 0.2  # seconds between two looks for a decision
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -124,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.served.ruling = ruling
 
     def _host(self) -> str:
-        return f"127.0.0.1:{self.server.server_address[1]}"
+        return f"127.0.0.1:{self.served.port}"
 
     def _ours(self) -> bool:
         """Whether the request knows the token and names us; answers it where not."""
