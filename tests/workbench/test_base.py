@@ -64,7 +64,7 @@ def test_no_program_that_the_repository_names_is_started(repo: Path, tmp_path: P
     tree = user.write_tree(user.head(), [("100644", blob, "n.py")], tmp_path / "index")
     from tadpole.workbench.usergit import Person
 
-    made = user.commit(tree, user.head(), "m\n", Person("S", "s@example.org"), "0 +0000")
+    made = user.commit(tree, user.head(), "m\n", Person("S", "s@example.org"), "1700000000 +0000")
     user.create_branch("made", made)
     assert not mark.exists()
     assert git(repo, "-c", "core.hooksPath=/dev/null", "cat-file", "-p", "made:n.py") == "new"
@@ -97,9 +97,10 @@ async def test_links_stay_links_and_none_is_followed_here(repo: Path, tmp_path: 
     (repo / "up").symlink_to("../../..")
     (repo / "here").symlink_to("calc.py")
     (repo / "dir").symlink_to("tests")
-    os.mkfifo(repo / "pipe")
     git(repo, "add", "settings.json", "up", "here", "dir")
     git(repo, "commit", "-qm", "links")
+    (repo / "README.md").unlink()
+    os.mkfifo(repo / "README.md")  # tracked as a file
     for dirty in (False, True):
         base = read_base(UserGit(repo), dirty=dirty)
         assert base.links == {"settings.json": str(secret), "up": "../../..", "here": "calc.py",
@@ -109,7 +110,7 @@ async def test_links_stay_links_and_none_is_followed_here(repo: Path, tmp_path: 
         place = tmp_path / f"tree{dirty}"
         await write_tree(base, place)
         assert (place / "settings.json").readlink() == secret
-    assert any("pipe" in note for note in base.notes)
+    assert any("README.md" in note for note in base.notes)
 
 
 async def test_odd_names_and_modes_survive(repo: Path, tmp_path: Path):

@@ -55,8 +55,9 @@ def moved(proposal: Proposal, repository: UserGit) -> list[str]:
     head = repository.head()
     if head != base.commit:
         found.append(f"HEAD was {base.commit[:12]} and is {head[:12]}")
+    gone = {file.path for file in proposal.change.files if file.after is None}
     for file in proposal.change.files:
-        if (why := _differs(repository.root, file)) is not None:
+        if (why := _differs(repository.root, file, gone)) is not None:
             found.append(f"{visible(file.path)} {why}")
     return found
 
@@ -71,8 +72,14 @@ def refuse_moved(proposal: Proposal, repository: UserGit) -> None:
         )
 
 
-def _differs(root: Path, file: FileDelta) -> str | None:
+def _differs(root: Path, file: FileDelta, gone: set[str]) -> str | None:
+    """How a file is not as it was; ``gone``: what the same change deletes."""
     before = file.side(new=False)
+    place = root / file.path
+    if before.content is None and place.is_dir() and not place.is_symlink():
+        below = (path.relative_to(root).as_posix() for path in place.rglob("*"))
+        others = any(path not in gone and not (root / path).is_dir() for path in below)
+        return "is a directory with other files in it" if others else None
     try:
         there = read_path(root, file.path)
     except FileNotFoundError:
