@@ -46,7 +46,22 @@ class _Seen:
 
 def python_findings(change: Change) -> list[Finding]:
     """What is new in the Python files of a change."""
-    return [finding for file in python_files(change.files) for finding in _of_file(file)]
+    found: list[Finding] = []
+    for file in python_files(change.files):
+        try:
+            found += list(_of_file(file))
+        except RecursionError:
+            message = "nested too deeply to be read"
+            found.append(
+                Finding(
+                    check=Check.UNPARSABLE,
+                    severity=_HIGH,
+                    path=file.path,
+                    rule="syntax",
+                    message=message,
+                )
+            )
+    return found
 
 
 def _of_file(file: FileDelta) -> Iterator[Finding]:
