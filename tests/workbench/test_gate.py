@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from making import FIXED, edit, gate_of
 
 from tadpole.workbench.finding import Check
@@ -24,6 +25,7 @@ async def test_a_good_fix_passes_with_its_evidence(repo: Path, tmp_path: Path, e
     assert (report.size.files, report.size.added, report.size.removed) == (1, 1, 1)
 
 
+@pytest.mark.slow
 async def test_what_breaks_a_test_blocks(repo: Path, tmp_path: Path, engine):
     gate = await gate_of(repo, tmp_path, engine)
     broken = FIXED.replace("a * 2", "a * 3")

@@ -29,6 +29,7 @@ COMMAND = "the test command"  # the id of a command that is read by its exit sta
 _FINE = (TestStatus.PASSED, TestStatus.XFAILED, TestStatus.SKIPPED, TestStatus.XPASSED)
 _TAIL = 2000
 _LISTED = 200
+_QUICK = 120.0  # seconds of the first runs together
 
 
 class TestsOutcome(StrEnum):
@@ -85,7 +86,7 @@ class Suite:
         return self.policy.command or " ".join(("pytest", *self.recipe.test_paths))
 
     async def run(
-        self, delta: Sequence[FileChange], ids: Sequence[str] | None = None
+        self, delta: Sequence[FileChange], ids: Sequence[str] | None = None, hash_seed: int = 0
     ) -> TestReport:
         """One run over the base with ``delta``, in a box of its own; of ``ids`` alone if given."""
         box = await self.engine.start(self.environment.spec(self.tree, self.recipe))
@@ -99,7 +100,9 @@ class Suite:
                 recipe = replace(recipe, pytest_args=arguments, test_paths=())
             limit = self.policy.seconds
             python = self.environment.python
-            return await run_tests(box, recipe, python, ids, timeout=limit, test_seconds=limit)
+            return await run_tests(
+                box, recipe, python, ids, timeout=limit, test_seconds=limit, hash_seed=hash_seed
+            )
         finally:
             await box.close()
 
@@ -163,12 +166,14 @@ async def _compared(
         broken[True] = [i for i in before.statuses if i in was and i not in held]
         broken[False] = [i for i in broken[False] if i in after.statuses and i not in broken[True]]
     flaky: list[str] = []
-    for _ in range(suite.policy.repeats):
+    # Where that is quick the whole suite, because tests may depend on each other.
+    quick = seconds < _QUICK
+    for seed in range(1, suite.policy.repeats + 1):
         was_red = [name for name in fixed if name in before.statuses]
         sides = [(delta, broken[False]), (kept, broken[True]), ((), was_red)]
         for applied, ids in sides:
             if ids:
-                again = await suite.run(applied, ids)
+                again = await suite.run(applied, None if quick else ids, seed)
                 flaky += [name for name in ids if name in _fine(again)]
                 seconds += again.wall
         broken = {old: [i for i in ids if i not in flaky] for old, ids in broken.items()}

@@ -20,6 +20,7 @@ from typing import Any
 
 from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import Sandbox, SandboxEngine
+from tadpole.repos.box import WORKDIR
 from tadpole.repos.recipe import discover
 from tadpole.trace import Record
 from tadpole.workbench.change import Change
@@ -111,7 +112,7 @@ async def _both(
 
 async def _run(box: Sandbox, python: str, paths: list[str], tools: list[str]) -> dict[str, Any]:
     out = f"/tmp/scan-{secrets.token_hex(8)}.json"
-    given = [f"./{path}" for path in paths]
+    given = [f"{WORKDIR}/{path}" for path in paths]
     request = json.dumps({"paths": given, "scanners": tools, "out": out}).encode()
     done = await box.exec([python, "-I", _PROGRAM], timeout=_SECONDS, stdin=request)
     try:
@@ -128,7 +129,7 @@ def _new(
     sides = {file.path: file for file in change.files}
 
     def key(item: dict[str, Any], new: bool) -> tuple[str, str, bytes]:
-        path = item["path"].removeprefix("./")
+        path = item["path"].removeprefix(f"{WORKDIR}/")
         lines = (sides[path].side(new=new).content or b"").splitlines()
         at = item["line"] - 1
         return path, item["rule"], lines[at].strip() if 0 <= at < len(lines) else b""
@@ -145,7 +146,7 @@ def _new(
             Finding(
                 check=Check.SECRET if secret else _BY_SEVERITY[severity],
                 severity=severity,
-                path=item["path"].removeprefix("./"),
+                path=item["path"].removeprefix(f"{WORKDIR}/"),
                 line=item["line"],
                 tool=item["tool"],
                 rule=item["rule"],
