@@ -8,12 +8,15 @@ Does not guard against: a wrong change that no test sees. That is why a person d
 """
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
+from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import SandboxEngine
+from tadpole.repos.testrun import TestReport
 from tadpole.trace import Record
 from tadpole.workbench.base import Base
 from tadpole.workbench.change import Change
@@ -58,7 +61,7 @@ class GateReport(Record):
     size: Size
 
 
-@dataclass(frozen=True)
+@dataclass
 class Gate:
     """What judging needs. ``tree`` is the written base; ``rules`` were read from the base."""
 
@@ -67,12 +70,14 @@ class Gate:
     base: Base
     tree: Path
     rules: GateRules
+    _before: TestReport | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def judge(self, change: Change, statement: str) -> GateReport:
         """Judge one change. Raises SandboxUnavailable."""
         recipe = recipe_of(self.base)
         suite = Suite(self.engine, self.environment, recipe, self.rules.tests, self.tree)
-        tests = await compare(suite, change.delta)
+        tests = await compare(suite, change.delta, await self._on_base(suite))
         scanned = await scan(self.engine, self.tree, change)
         # Parsing is quick, but a hostile file can make it slow: not on the event loop.
         read = await asyncio.to_thread(_read, change, statement, self.rules.gate)
@@ -107,6 +112,14 @@ class Gate:
                 removed=sum(removed for _, removed in counts),
             ),
         )
+
+    async def _on_base(self, suite: Suite) -> TestReport | None:
+        """The run without any patch, made once; None where it has to be tried again."""
+        async with self._lock:
+            if self._before is None:
+                with contextlib.suppress(SandboxStartError, SandboxDied):
+                    self._before = await suite.run(())
+            return self._before
 
     def _action(self, finding: Finding) -> Action:
         return self.rules.gate.action(finding.check)

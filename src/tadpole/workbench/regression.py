@@ -122,11 +122,16 @@ class Suite:
         )
 
 
-async def compare(suite: Suite, delta: Sequence[FileChange]) -> Regression:
-    """Run the suite on the base and on the base with ``delta``. Raises SandboxUnavailable."""
+async def compare(
+    suite: Suite, delta: Sequence[FileChange], before: TestReport | None = None
+) -> Regression:
+    """Run the suite on the base and on the base with ``delta``. Raises SandboxUnavailable.
+
+    ``before``: the run of the base, where there is one.
+    """
     said = Regression(outcome=TestsOutcome.COULD_NOT_RUN, command=suite.command)
     try:
-        before = await suite.run(())
+        before = before or await suite.run(())
         if why := _not_run(before):
             tail = before.output_tail[-_TAIL:]
             reason = f"on the base, without the patch: {why}"
