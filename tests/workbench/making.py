@@ -24,12 +24,12 @@ from tadpole.workbench.environment import Environment
 from tadpole.workbench.gate import Gate, GateReport, Size, Verdict
 from tadpole.workbench.job import Job
 from tadpole.workbench.key import SigningKey
+from tadpole.workbench.leafsolver import LeafSolver
 from tadpole.workbench.passport import BaseFacts, Passport, SandboxFacts, sha256
 from tadpole.workbench.places import config_dir, work_dir
 from tadpole.workbench.policy import GateRules, read_policy
 from tadpole.workbench.proposal import Proposal
 from tadpole.workbench.regression import Regression, TestsOutcome
-from tadpole.workbench.solver import LeafSolver
 from tadpole.workbench.usergit import UserGit
 from tests.tiny import byte_tokenizer
 

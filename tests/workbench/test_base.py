@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from making import BUGGY, census, git, put
+from making import BUGGY, census, edit, git, put
 
 from tadpole.errors import SourceError, UsageError
 from tadpole.workbench.base import read_base, write_tree
@@ -156,3 +156,22 @@ def test_the_environment_is_the_given_the_active_or_the_repositorys(repo: Path, 
     assert find(repo, mine, {"VIRTUAL_ENV": str(active)}).venv == mine
     with pytest.raises(UsageError, match="no virtual environment"):
         find(repo, tmp_path / "none", {})
+
+
+def test_a_second_work_tree_is_a_repository_too(repo: Path, tmp_path: Path):
+    git(repo, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    put(tmp_path / "side", {"calc.py": "side\n"})
+    user = UserGit(tmp_path / "side" / "tests")
+    assert user.root == tmp_path / "side" and user.branch() == "side"
+    assert read_base(user, dirty=True).files["calc.py"].content == b"side\n"
+    assert read_base(user, dirty=False).digest == read_base(UserGit(repo), dirty=True).digest
+
+
+def test_what_the_repository_ignores_is_no_part_of_a_change(repo: Path):
+    put(repo, {".gitignore": "*.log\n/out/\n", "kept.log": "k\n"})
+    git(repo, "add", "-f", "-A")
+    git(repo, "commit", "-qm", "rules")
+    base = read_base(UserGit(repo), dirty=False)
+    change = edit(base, {"x.log": "x\n", "out/a": "a\n", "kept.log": "changed\n", "new.py": "n\n",
+                         "README.md": None, ".gitignore": "new.py\n"})  # fmt: skip
+    assert [f.path for f in change.files] == [".gitignore", "README.md", "kept.log", "new.py"]

@@ -130,7 +130,7 @@ class _solver:
 
     def __enter__(self) -> "Solver":
         from tadpole.prepared import prepare_policy
-        from tadpole.workbench.solver import LeafSolver
+        from tadpole.workbench.leafsolver import LeafSolver
 
         config = self._config
         self._prepared = prepare_policy(config, cache_dir())

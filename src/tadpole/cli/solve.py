@@ -63,15 +63,19 @@ def command(
         asked_for = place.again(again) if again else (_issue(text, issue), "")
         run, job = place.begun(asked_for, attempts, command, dirty, request.config)
     with run.lock():
-        rows = asyncio.run(place.solve(run, job, request.config, _teller(request)))
+        try:
+            rows = asyncio.run(place.solve(run, job, request.config, _teller(request)))
+        except KeyboardInterrupt:
+            request.progress.say("what is done is kept: tadpole solve --resume")
+            raise
     best = ranked(rows)
     found = [row for row in best if row.proposal]
     chosen = str(run.path / "proposals" / found[0].proposal) if found else None
-    request.result(
-        {"job": run.path.name, "attempts": [json.loads(r.model_dump_json()) for r in best],
-         "proposal": chosen},
-        lambda: _told(best, chosen),
-    )  # fmt: skip
+    if request.as_json:  # lines: the events came before
+        body = {"job": run.path.name, "attempts": [row.model_dump(mode="json") for row in best]}
+        click.echo(json.dumps(body | {"proposal": chosen}))
+    else:
+        click.echo(_told(best, chosen))
     if len(rows) < job.attempts:
         request.progress.say(
             f"{job.attempts - len(rows)} attempts could not be made: tadpole solve --resume"

@@ -7,10 +7,11 @@ is written.
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import Literal
 
 from tadpole.errors import RunError
-from tadpole.grading.patch import git_patch, in_git_directory
+from tadpole.grading.patch import git_patch, ignored, in_git_directory
 from tadpole.task import FileChange
 from tadpole.trace import Record
 from tadpole.workbench.base import Base
@@ -82,9 +83,21 @@ class Change(Record):
 
 
 def change_of(base: Base, delta: Sequence[FileChange]) -> Change:
-    """The change that a box left behind; what is the same as before is no part of it."""
+    """The change that a box left behind; what is the same as before is no part of it.
+
+    Nor are new files that the repository's own rules ignore: what builds and tests leave.
+    """
     files, odd = [], []
+    rules = {
+        path: file.content or b""
+        for path, file in base.files.items()
+        if PurePosixPath(path).name == ".gitignore"
+    }
+    new = [change.path for change in delta if change.path not in base.files]
+    away = ignored(rules, new)
     for change in sorted(delta, key=lambda change: change.path):
+        if change.path in away:
+            continue
         before = base.files.get(change.path)
         if in_git_directory(change.path) or change.path in base.links:
             odd.append(change.path)

@@ -57,7 +57,7 @@ def risky_paths(change: Change, statement: str, limits: GatePolicy) -> list[Find
     """Findings about which files are touched, how many, and what they are."""
     found = [finding for file in change.files for finding in _of_file(file)]
     for path in change.left_out:
-        message = "touched, but a link or inside .git: not in the patch"
+        message = "touched, but of a kind that no patch holds: not in it"
         found.append(Finding(check=Check.LINK, severity=_MEDIUM, path=path, message=message))
     found += _outside(change, statement)
     lines = sum(map(_lines_touched, change.files))

@@ -5,6 +5,7 @@ plumbing), and work that an interruption or a broken box leaves half done: an at
 its row is written, and every box and scratch tree is gone when this returns or raises.
 """
 
+import hashlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from pathlib import Path
 from tadpole.errors import UsageError
 from tadpole.outcome import STOP_POLICY
 from tadpole.protocols import SandboxEngine, SandboxSpec
-from tadpole.rollout import stream
 from tadpole.rundir import RunDir
 from tadpole.together import together
 from tadpole.workbench import job as jobs
@@ -151,7 +151,7 @@ class _Work:
             number=number,
             statement=jobs.statement(self.job.issue, told),
             spec=spec,
-            seed=stream(self.job.seed, f"solve {number}"),
+            seed=_seed(self.job.seed, number),
             tell=self.bench.tell,
         )
         got = await self.solver.attempt(ask)
@@ -160,6 +160,9 @@ class _Work:
             self.bench.say(f"attempt {number}: {trace.stop.value}: {trace.error}")
             return
         change = change_of(self.base, got.delta)
+        if got.left_out:
+            more = (*change.left_out, f"{got.left_out} more files, too many or too large")
+            change = change.model_copy(update={"left_out": more})
         row = AttemptRow(
             number=number,
             stop=trace.stop,
@@ -204,6 +207,11 @@ class _Work:
         if not (place / proposal.PASSPORT).exists():  # else another attempt came to the same
             proposal.save(place, change, patch, passport)
         return passport
+
+
+def _seed(seed: int, number: int) -> int:
+    """A random stream of its own for each attempt."""
+    return int.from_bytes(hashlib.sha256(f"solve {seed} {number}".encode()).digest()[:6], "big")
 
 
 def _facts(base: Base) -> BaseFacts:

@@ -1,29 +1,17 @@
 """What makes an attempt: an isolated tree goes in, a change and a trace come out.
 
-:class:`Solver` is all that a job knows of models; :class:`LeafSolver` is the existing loop over a
-policy that speaks in tokens.
+:class:`Solver` is all that a job knows of models. :mod:`tadpole.workbench.leafsolver` is the one
+over a policy that speaks in tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import version
 from typing import Any, Protocol
 
 from pydantic import Field
 
-from tadpole.leaf.dialogue import Dialogue
-from tadpole.leaf.loop import run_episode
-from tadpole.outcome import STOP_POLICY
-from tadpole.protocols import (
-    ExecResult,
-    Sampling,
-    Sandbox,
-    SandboxEngine,
-    SandboxSpec,
-    TokenPolicy,
-)
-from tadpole.settings import LeafConfig
+from tadpole.protocols import ExecResult, Sandbox, SandboxSpec
 from tadpole.task import FileChange
 from tadpole.trace import Observation, Record, Trace
 
@@ -65,6 +53,7 @@ class Attempted:
 
     delta: tuple[FileChange, ...]
     trace: Trace
+    left_out: int = 0  # changed files that were too many or too large to be taken out
 
 
 class Solver(Protocol):
@@ -86,59 +75,6 @@ class Solver(Protocol):
         Raises SandboxError; what the model does wrong is in the trace.
         """
         ...
-
-
-class LeafSolver:
-    """The Leaf loop over a token policy."""
-
-    def __init__(
-        self,
-        engine: SandboxEngine,
-        policy: TokenPolicy,
-        dialogue: Dialogue,
-        settings: LeafConfig,
-        sampling: Sampling,
-    ) -> None:
-        self._engine, self._policy, self._dialogue = engine, policy, dialogue
-        self._settings, self._sampling = settings, sampling
-
-    @property
-    def model(self) -> str:
-        """The fingerprint of the weights."""
-        return self._policy.fingerprint
-
-    @property
-    def harness(self) -> str:
-        """Version and profile."""
-        return f"tadpole {version('tadpole')}, leaf {self._dialogue.profile.name.value}"
-
-    async def attempt(self, ask: Ask) -> Attempted:
-        """Run one episode. Raises SandboxError."""
-        box = await self._engine.start(ask.spec)
-        try:
-            trace = await run_episode(
-                task_id=ask.name,
-                statement=ask.statement,
-                sandbox=Told(box, ask),
-                policy=self._policy,
-                dialogue=self._dialogue,
-                settings=self._settings,
-                sampling=self._sampling,
-                episode=ask.name,
-                seed=ask.seed,
-            )
-            delta = await box.delta() if STOP_POLICY[trace.stop].grade else ()
-            ask.tell(
-                Event(
-                    attempt=ask.number,
-                    kind=EventKind.STOP,
-                    name=trace.stop.value,
-                    text=trace.error or (trace.turns[-1].text if trace.turns else ""),
-                )
-            )
-            return Attempted(delta, trace)
-        finally:
-            await box.close()
 
 
 class Told:
