@@ -31,7 +31,7 @@ FORGER = (
 async def suite_of(repo: Path, scratch: Path, engine, **policy: object) -> tuple[Suite, object]:
     gate = await gate_of(repo, scratch, engine)
     rules = TestsPolicy(**policy)
-    recipe = recipe_of(gate.base)
+    recipe = recipe_of(gate.base, gate.environment)
     return Suite(engine, gate.environment, recipe, rules, gate.tree), gate.base
 
 

@@ -10,7 +10,7 @@ from making import BUGGY, census, edit, git, put
 
 from tadpole.errors import SourceError, UsageError
 from tadpole.workbench.base import read_base, write_tree
-from tadpole.workbench.environment import find
+from tadpole.workbench.environment import Environment, find, recipe_of
 from tadpole.workbench.usergit import UserGit
 
 
@@ -175,3 +175,16 @@ def test_what_the_repository_ignores_is_no_part_of_a_change(repo: Path):
     change = edit(base, {"x.log": "x\n", "out/a": "a\n", "kept.log": "changed\n", "new.py": "n\n",
                          "README.md": None, ".gitignore": "new.py\n"})  # fmt: skip
     assert [f.path for f in change.files] == [".gitignore", "README.md", "kept.log", "new.py"]
+
+
+def test_plugins_that_come_between_tests_and_reporter_are_known(repo: Path, tmp_path: Path):
+    for name in ("pytest_xdist-3.6.1", "pytest_cov-5.0", "hypothesis-6.1", "requests-2.0"):
+        put(tmp_path, {f"venv/lib/python3.11/site-packages/{name}.dist-info/METADATA": "x"})
+    environment = Environment(tmp_path / "venv", "as given")
+    assert "requests" in environment.installed()
+    base = read_base(UserGit(repo), dirty=False)
+    assert recipe_of(base, environment).requirements == ("pytest-cov", "pytest-xdist")
+    put(repo, {"tests/test_h.py": "import hypothesis\n"})
+    base = read_base(UserGit(repo), dirty=True)
+    assert "hypothesis" in recipe_of(base, environment).requirements
+    assert recipe_of(base, Environment(None, "none")).requirements == ()

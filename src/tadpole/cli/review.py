@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def command(
     place = here(repo, venv, Request.plain(as_json))
     directory = find(place.work, given, ruling=None)
     if revalidate:
-        directory = _revalidated(place, directory)
+        directory = _revalidated(place, directory, venv)
     proposal = load(directory, place.bench.key)
     if as_json:
         click.echo(json.dumps(json.loads(proposal.passport.model_dump_json()), indent=2))
@@ -94,8 +95,9 @@ def _on_page(place: Here, proposal: "Proposal") -> int:
     return 0 if ruling is Ruling.APPROVED else 1
 
 
-def _revalidated(place: Here, directory: Path) -> Path:
+def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:
     from tadpole.workbench.base import read_base
+    from tadpole.workbench.environment import find
     from tadpole.workbench.job import read
     from tadpole.workbench.proposal import load
     from tadpole.workbench.solve import revalidate
@@ -103,8 +105,11 @@ def _revalidated(place: Here, directory: Path) -> Path:
     old = load(directory, place.bench.key)
     _, job = read(old.job)
     base = read_base(place.git, dirty=job.dirty)
+    bench = place.bench
+    if venv is None and job.venv:
+        bench = replace(bench, environment=find(place.git.root, Path(job.venv)))
     place.progress.say(f"judging {old.id} on {base.commit[:12]}")
-    made = asyncio.run(revalidate(place.bench, old, job, base))
+    made = asyncio.run(revalidate(bench, old, job, base))
     return made.directory
 
 

@@ -16,10 +16,12 @@ from tadpole.protocols import Limits, SandboxSpec
 from tadpole.repos import box
 from tadpole.repos.recipe import discover
 from tadpole.repos.testrun import with_reporter
+from tadpole.repos.venv import normal
 from tadpole.sandboxes.binaries import box_python
 from tadpole.task import Recipe
 from tadpole.workbench.base import Base
 
+_PLUGINS = {"pytest-cov", "pytest-xdist", "pytest-randomly", "hypothesis"}
 LIMITS = Limits(call_seconds=300.0, memory=4 << 30)
 
 
@@ -34,6 +36,12 @@ class Environment:
     def python(self) -> str:
         """The interpreter, as the box sees it."""
         return box.PYTHON if self.venv else str(box_python())
+
+    def installed(self) -> set[str]:
+        """Names of the distributions in it; none where it is the system's Python."""
+        places = self.venv.glob("lib*/python*/site-packages") if self.venv else ()
+        infos = (info for place in places for info in place.glob("*.dist-info"))
+        return {normal(info.name.removesuffix(".dist-info").rpartition("-")[0]) for info in infos}
 
     def spec(self, tree: Path, recipe: Recipe) -> SandboxSpec:
         """The box over ``tree`` (never written to), with the test reporter at hand."""
@@ -75,9 +83,16 @@ def find(root: Path, given: Path | None, variables: Mapping[str, str] = os.envir
     return Environment(None, "none found: the system's Python (name one with --venv)")
 
 
-def recipe_of(base: Base) -> Recipe:
-    """How the repository's tests are run, from its files alone."""
-    return replace(discover(base.files), requirements=())
+def recipe_of(base: Base, environment: Environment) -> Recipe:
+    """How the repository's tests are run, from its files.
+
+    Its requirements are the installed plugins that would come between tests and reporter.
+    Raises SourceError where its pyproject.toml cannot be read.
+    """
+    there = environment.installed() & _PLUGINS
+    if not any(b"hypothesis" in (file.content or b"") for file in base.files.values()):
+        there -= {"hypothesis"}  # costs its import
+    return replace(discover(base.files), requirements=tuple(sorted(there)))
 
 
 def _is_one(path: Path) -> bool:

@@ -75,7 +75,7 @@ class Gate:
 
     async def judge(self, change: Change, statement: str) -> GateReport:
         """Judge one change. Raises SandboxUnavailable."""
-        recipe = recipe_of(self.base)
+        recipe = recipe_of(self.base, self.environment)
         suite = Suite(self.engine, self.environment, recipe, self.rules.tests, self.tree)
         tests = await compare(suite, change.delta, await self._on_base(suite))
         scanned = await scan(self.engine, self.tree, change)

@@ -95,6 +95,7 @@ def newest(work: Path, given: str | None) -> Path:
 
 def issue_text(text: str) -> str:
     """An issue, stripped. Raises UsageError where there is none, or far too much."""
+    text = text.encode("utf-8", "replace").decode()  # an argument may hold any bytes
     text = text.replace("\r\n", "\n").replace("\0", "").strip()
     if not text:
         raise UsageError('the issue is empty: tadpole solve "what is wrong", or --issue FILE')

@@ -105,6 +105,7 @@ async def revalidate(
             "more: solve it again"
         )
     change = old.change.on(base)
+    bench.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gate-", dir=bench.scratch) as scratch:
         tree = Path(scratch) / "tree"
         await write_tree(base, tree)
@@ -142,7 +143,7 @@ class _Work:
 
     async def attempt(self, number: int) -> None:
         """One attempt to its row. What infrastructure broke leaves none: it is owed again."""
-        recipe = recipe_of(self.base)
+        recipe = recipe_of(self.base, self.bench.environment)
         spec = self.bench.environment.spec(self.gate.tree, recipe)
         agents = self.base.files.get("AGENTS.md")
         told = (agents.content or b"").decode("utf-8", "replace") if agents and self.notes else ""
