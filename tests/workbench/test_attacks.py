@@ -22,6 +22,7 @@ from tadpole.workbench.usergit import UserGit
 slow = pytest.mark.slow
 BROKEN = FIXED.replace("a * 2", "a * 3")
 DOUBLE = "tests/test_calc.py::test_double"
+SKIPPER = FIXED.replace("return a * 2", "import pytest\n    pytest.skip('not today')")
 FORGER = (
     "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
     "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n"
@@ -44,8 +45,9 @@ async def suite_of(repo: Path, scratch: Path, engine, **policy: object) -> tuple
         pytest.param({"tests/test_calc.py": None}, marks=slow),
         pytest.param({"calc.py": "import os\nos._exit(0)\n"}, marks=slow),
         pytest.param({"calc.py": "def add(:\n"}, marks=slow),
+        pytest.param({"calc.py": SKIPPER}, marks=slow),
     ],
-    ids=["conftest", "weakened", "pytest-ini", "deleted", "exit", "syntax"],
+    ids=["conftest", "weakened", "pytest-ini", "deleted", "exit", "syntax", "skip"],
 )
 async def test_no_patch_hides_a_regression(repo: Path, tmp_path: Path, engine, extra: dict):
     suite, base = await suite_of(repo, tmp_path, engine, repeats=0)
@@ -123,6 +125,16 @@ async def test_a_command_is_read_by_its_own_status(repo: Path, tmp_path: Path, e
     suite, base = await suite_of(repo, tmp_path, engine, command=command, repeats=0)
     found = await compare(suite, edit(base, {"calc.py": FIXED}).delta)
     assert (found.newly_passing, found.newly_failing) == (("the test command",), ())
+
+
+@slow
+async def test_a_new_test_that_fails_is_told_as_such(repo: Path, tmp_path: Path, engine):
+    suite, base = await suite_of(repo, tmp_path, engine, repeats=1)
+    new = {"tests/test_new.py": "def test_new():\n    assert False\n",
+           "tests/test_lost.py": "import no_such_module\n"}  # fmt: skip
+    found = await compare(suite, edit(base, {"calc.py": FIXED, **new}).delta)
+    assert found.newly_failing == ("tests/test_new.py::test_new", "tests/test_lost.py")
+    assert (found.still_failing, found.flaky) == ((), ())
 
 
 async def test_a_model_that_attacks_from_its_box_reaches_nothing(

@@ -158,38 +158,46 @@ async def _compared(
     after: TestReport,
     guarded: TestReport | None,
 ) -> Regression:
-    was, now = _fine(before), _fine(after)
-    fixed = [name for name in after.statuses if name in now and name not in was]
+    fixed = [name for name in after.passed if before.statuses.get(name) not in _FINE]
+    fixed = [name for name in after.statuses if name in set(fixed)]
     seconds = before.wall + after.wall
     kept = [change for change in delta if not decides_tests(change.path)]
     # Which ids broke, and with what applied. A test of the base that the patch removed or
     # rewrote still has to pass as it was; what is missing with the patch alone is then no loss.
-    broken = {False: [i for i in before.statuses if i in was and i not in now], True: []}
+    broken = {False: _broken(before, after), True: list[str]()}
     if guarded is not None:
         seconds += guarded.wall
-        held = _fine(guarded)
-        broken[True] = [i for i in before.statuses if i in was and i not in held]
-        broken[False] = [i for i in broken[False] if i in after.statuses and i not in broken[True]]
+        broken[True] = _broken(before, guarded)
+        gone = {i for i in before.statuses if i not in after.statuses} | set(broken[True])
+        broken[False] = [i for i in broken[False] if i not in gone]
     flaky: list[str] = []
     # Where that is quick the whole suite, because tests may depend on each other.
     quick = seconds < _QUICK
     for seed in range(1, suite.policy.repeats + 1):
         was_red = [name for name in fixed if name in before.statuses]
-        sides = [(delta, broken[False]), (kept, broken[True]), ((), was_red)]
-        for applied, ids in sides:
+        for applied, ids in ((delta, broken[False]), (kept, broken[True])):
             if ids:
                 again = await suite.run(applied, None if quick else ids, seed)
-                flaky += [name for name in ids if name in _fine(again)]
+                still = _broken(before, again)
+                flaky += [name for name in ids if name not in still]
                 seconds += again.wall
+        if was_red:
+            again = await suite.run((), None if quick else was_red, seed)
+            flaky += [name for name in was_red if name in again.passed]
+            seconds += again.wall
         broken = {old: [i for i in ids if i not in flaky] for old, ids in broken.items()}
         fixed = [name for name in fixed if name not in flaky]
-    red = [n for n, s in after.statuses.items() if s not in _FINE and n not in was]
-    red = [name for name in red if name not in flaky]
+    red = [
+        name
+        for name, status in after.statuses.items()
+        if not (status in _FINE or name in flaky)
+        and before.statuses.get(name, TestStatus.PASSED) not in _FINE
+    ]
     return Regression(
         outcome=TestsOutcome.COMPARED,
         command=suite.command,
-        before_passed=len(was),
-        after_passed=len(now),
+        before_passed=len(before.passed),
+        after_passed=len(after.passed),
         newly_failing=tuple((*broken[False], *broken[True])[:_LISTED]),
         newly_passing=tuple(fixed[:_LISTED]),
         still_failing=tuple(red[:_LISTED]),
@@ -214,5 +222,17 @@ def _not_run(report: TestReport) -> str:
     return ""
 
 
-def _fine(report: TestReport) -> set[str]:
-    return {name for name, status in report.statuses.items() if status in _FINE}
+def _broken(before: TestReport, after: TestReport) -> list[str]:
+    """Ids that were fine and no longer are, and new ones that fail.
+
+    One that passed has to pass, not to be skipped. A new module that cannot be imported counts.
+    """
+    found = []
+    for name, was in before.statuses.items():
+        now = after.statuses.get(name)
+        lost = now is not TestStatus.PASSED if was is TestStatus.PASSED else now not in _FINE
+        if was in _FINE and lost:
+            found.append(name)
+    found += [i for i, s in after.statuses.items() if i not in before.statuses and s not in _FINE]
+    known = {name.partition("::")[0] for name in before.statuses} | set(before.collection_errors)
+    return [*found, *(module for module in after.collection_errors if module not in known)]

@@ -47,9 +47,10 @@ def view(proposal: Proposal) -> View:
     passport, gate = proposal.passport, proposal.passport.gate
     base = passport.base
     size = gate.size
+    files = f"{size.files} {'file' if size.files == 1 else 'files'}"
     facts = (
         ("base", f"{base.commit[:12]}{' with what was not committed' if base.dirty else ''}"),
-        ("change", f"{size.files} files, +{size.added} -{size.removed} lines"),
+        ("change", f"{files}, +{size.added} -{size.removed} lines"),
         ("model", visible(passport.model)),
         ("harness", visible(passport.harness)),
         ("sandbox", f"{passport.sandbox.engine}, network {passport.sandbox.network}"),
