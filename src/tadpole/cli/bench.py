@@ -1,0 +1,165 @@
+"""What solve, review and apply share: the repository that they stand in, and its work."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tadpole.cli.verb import Request
+from tadpole.config import Config
+from tadpole.progress import Progress
+from tadpole.rundir import RunDir, cache_dir
+
+if TYPE_CHECKING:
+    from tadpole.workbench.job import AttemptRow, Job
+    from tadpole.workbench.solve import Bench
+    from tadpole.workbench.solver import Event, Solver
+    from tadpole.workbench.usergit import UserGit
+
+_SHOWN = 2000  # characters of a tool's answer on stderr
+
+
+@dataclass(frozen=True)
+class Here:
+    """A repository and where its work is kept."""
+
+    git: "UserGit"
+    work: Path
+    bench: "Bench"
+    progress: Progress
+
+    def begun(
+        self, asked: tuple[str, str], attempts: int, command: str, dirty: bool, config: Config
+    ) -> "tuple[RunDir, Job]":
+        """A new job about (issue, proposal that it follows)."""
+        from tadpole.workbench.base import read_base
+        from tadpole.workbench.job import Job, create
+        from tadpole.workbench.solve import at, rules_of
+
+        base = read_base(self.git, dirty=dirty)
+        rules_of(base, command)  # a policy that cannot be read is told before any work
+        self.progress.say(f"working on {at(base, self.bench.environment)}")
+        for note in base.notes:
+            self.progress.say(note)
+        job = Job(
+            issue=asked[0],
+            repository=str(self.git.root),
+            commit=base.commit,
+            dirty=dirty,
+            base=base.digest,
+            attempts=attempts,
+            seed=config.run.seed or random.SystemRandom().randrange(1 << 31),
+            model=config.policy.model,
+            venv=str(self.bench.environment.venv or ""),
+            test_command=command,
+            follows=asked[1],
+        )
+        return create(self.work, job), job
+
+    def resumed(self) -> "tuple[RunDir, Job]":
+        """The newest job that is not finished."""
+        from tadpole.workbench.job import newest, read
+
+        return read(newest(self.work, None))
+
+    def again(self, given: str) -> tuple[str, str]:
+        """The issue of a proposal with the reviewer's comment, and its id."""
+        from tadpole.errors import UsageError
+        from tadpole.workbench.passport import Ruling
+        from tadpole.workbench.proposal import find, load
+
+        old = load(find(self.work, given, ruling=Ruling.ASK_AGAIN), self.bench.key)
+        decision = old.passport.decision
+        if decision is None or not decision.reason:
+            raise UsageError(f"{old.id} has no comment yet: tadpole review {old.id}")
+        told = f"A reviewer said of an earlier attempt: {decision.reason}"
+        return f"{old.passport.statement}\n\n{told}", old.id
+
+    async def solve(
+        self, run: RunDir, job: "Job", config: Config, tell: "Callable[[Event], None]"
+    ) -> "list[AttemptRow]":
+        """Make what the job owes with the configuration's model."""
+        from dataclasses import replace
+
+        from tadpole.settings import ProfileName
+        from tadpole.workbench.base import read_base
+        from tadpole.workbench.solve import solve
+
+        base = read_base(self.git, dirty=job.dirty, commit=job.commit)
+        bench = replace(self.bench, tell=tell)
+        config = config.model_copy(
+            update={"policy": config.policy.model_copy(update={"model": job.model})}
+        )
+        with _solver(config, bench) as solver:
+            notes = config.leaf.profile is ProfileName.FULL
+            return await solve(bench, run, job, base, solver, notes=notes)
+
+
+def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = False) -> Here:
+    """The repository around ``repo``. Raises SourceError, UsageError."""
+    from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+    from tadpole.workbench.environment import find
+    from tadpole.workbench.key import SigningKey
+    from tadpole.workbench.places import config_dir, work_dir
+    from tadpole.workbench.solve import Bench
+    from tadpole.workbench.usergit import UserGit
+
+    git = UserGit(repo)
+    work = work_dir(git.root)
+    if resuming and venv is None:
+        from tadpole.workbench.job import newest, read
+
+        kept = read(newest(work, None))[1].venv
+        venv = Path(kept) if kept else None
+    bench = Bench(
+        engine=BubblewrapEngine(),
+        environment=find(git.root, venv),
+        key=SigningKey.open(config_dir()),
+        scratch=cache_dir() / "scratch",
+        say=request.progress.say,
+    )
+    return Here(git, work, bench, request.progress)
+
+
+class _solver:
+    """The configuration's model as a solver, for the length of a ``with``."""
+
+    def __init__(self, config: Config, bench: "Bench") -> None:
+        self._config, self._bench = config, bench
+
+    def __enter__(self) -> "Solver":
+        from tadpole.prepared import prepare_policy
+        from tadpole.workbench.leafsolver import LeafSolver
+
+        config = self._config
+        self._prepared = prepare_policy(config, cache_dir())
+        return LeafSolver(
+            self._bench.engine,
+            self._prepared.policy,
+            self._prepared.dialogue,
+            config.leaf,
+            config.eval.at(config.leaf.max_tokens_per_turn),
+        )
+
+    def __exit__(self, *error: object) -> None:
+        self._prepared.close()
+
+
+def say_event(progress: Progress, event: "Event") -> None:
+    """One event on stderr, readably and with odd characters made visible."""
+    from tadpole.workbench.oddtext import visible
+    from tadpole.workbench.solver import EventKind
+
+    head = f"[{event.attempt}]"
+    if event.kind is EventKind.CALL:
+        shown = " ".join(f"{name}={visible(str(v))}" for name, v in event.arguments.items())
+        progress.say(f"{head} {event.name} {shown}"[:_SHOWN])
+    elif event.kind is EventKind.RESULT:
+        text = visible(event.text, lines=True)
+        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]} [...]"
+        progress.say(
+            "\n".join(f"{head} {'! ' if event.error else '  '}{x}" for x in cut.split("\n"))
+        )
+    else:
+        progress.say(f"{head} ended: {event.name} {visible(event.text)}"[:_SHOWN])

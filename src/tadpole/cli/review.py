@@ -1,0 +1,126 @@
+"""``tadpole review``: a person looks at a proposal and decides."""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tadpole.cli.bench import Here, here
+from tadpole.cli.verb import Request
+
+if TYPE_CHECKING:
+    from tadpole.workbench.passport import Ruling
+    from tadpole.workbench.proposal import Proposal
+
+
+@click.command(name="review")
+@click.argument("given", required=False, metavar="[ID]")
+@click.option("--repo", type=click.Path(path_type=Path), default=Path(), help="The repository. [.]")
+@click.option("--web", is_flag=True, help="As a local page instead of in the terminal.")
+@click.option("--show", "only_show", is_flag=True, help="Show it and ask nothing.")
+@click.option("--revalidate", is_flag=True, help="Judge it anew on what is in the repository now.")
+@click.option("--venv", type=click.Path(path_type=Path), help="The environment for that.")
+@click.option("--json", "as_json", is_flag=True, help="Print the passport as JSON, ask nothing.")
+def command(
+    *,
+    given: str | None,
+    repo: Path,
+    web: bool,
+    only_show: bool,
+    revalidate: bool,
+    venv: Path | None,
+    as_json: bool,
+) -> int:
+    """Show a proposal (default: the newest that waits) and take a person's decision.
+
+    Approve it, reject it with a reason, or ask again with a comment. Exit code 1 where it is
+    not approved.
+    """
+    from tadpole.workbench.proposal import find, load
+
+    place = here(repo, venv, Request.plain(as_json))
+    directory = find(place.work, given, ruling=None)
+    if revalidate:
+        directory = _revalidated(place, directory, venv)
+    proposal = load(directory, place.bench.key)
+    if as_json:
+        click.echo(json.dumps(json.loads(proposal.passport.model_dump_json()), indent=2))
+        return 0
+    if web:
+        return _on_page(place, proposal)
+    return in_terminal(place, directory, ask=not only_show)
+
+
+def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
+    """Show a proposal and ask; exit code 1 where it is not approved."""
+    from rich.console import Console
+
+    from tadpole.errors import UsageError
+    from tadpole.workbench import review
+    from tadpole.workbench.passport import Ruling
+    from tadpole.workbench.proposal import load
+
+    proposal = load(directory, place.bench.key)
+    review.show(Console(highlight=False), proposal)
+    if not ask:
+        return 0
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            f"a review needs a person at a terminal: tadpole review {proposal.id}, or --web"
+        )
+    found = review.ask(Console(highlight=False), proposal, input)
+    if found is None:
+        return 1
+    ruling, reason = found
+    review.decide(proposal, place.bench.key, ruling, review.reviewer_name(), reason)
+    _next(proposal, ruling)
+    return 0 if ruling is Ruling.APPROVED else 1
+
+
+def _on_page(place: Here, proposal: "Proposal") -> int:
+    from tadpole.workbench.passport import Ruling
+    from tadpole.workbench.review import decide, reviewer_name
+    from tadpole.workbench.web import Page
+
+    key, name = place.bench.key, reviewer_name()
+    page = Page(proposal, lambda ruling, reason: decide(proposal, key, ruling, name, reason))
+    click.echo(page.address)
+    sys.stdout.flush()
+    ruling = page.serve()
+    _next(proposal, ruling)
+    return 0 if ruling is Ruling.APPROVED else 1
+
+
+def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:
+    from tadpole.workbench.base import read_base
+    from tadpole.workbench.environment import find
+    from tadpole.workbench.job import read
+    from tadpole.workbench.proposal import load
+    from tadpole.workbench.solve import revalidate
+
+    old = load(directory, place.bench.key)
+    _, job = read(old.job)
+    base = read_base(place.git, dirty=job.dirty)
+    bench = place.bench
+    if venv is None and job.venv:
+        bench = replace(bench, environment=find(place.git.root, Path(job.venv)))
+    place.progress.say(f"judging {old.id} on {base.commit[:12]}")
+    made = asyncio.run(revalidate(bench, old, job, base))
+    return made.directory
+
+
+def _next(proposal: "Proposal", ruling: "Ruling") -> None:
+    from tadpole.workbench.passport import Ruling
+
+    verb = {
+        Ruling.APPROVED: f"tadpole apply {proposal.id}",
+        Ruling.REJECTED: "",
+        Ruling.ASK_AGAIN: f"tadpole solve --again {proposal.id}",
+    }[ruling]
+    click.echo(
+        f"{proposal.id} {ruling.value.replace('_', ' ')}" + (f"; next: {verb}" if verb else "")
+    )

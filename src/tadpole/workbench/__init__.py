@@ -1,0 +1,1 @@
+"""Use on one's own repository: solve, gate, passport, review, apply."""

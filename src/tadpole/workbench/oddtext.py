@@ -1,0 +1,78 @@
+"""Characters that a person would not see, made visible; and found in what a patch adds.
+
+Guards against: text that reads otherwise than it runs (bidirectional controls, zero-width
+characters: CVE-2021-42574), and terminal escape codes in file names, code, or a model's words.
+"""
+
+import unicodedata
+
+from tadpole.workbench.change import Change
+from tadpole.workbench.finding import Check, Finding, Severity
+
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """``text`` with every control, format and unassigned character spelled out.
+
+    ``lines``: line ends and tabs stay as they are. Bytes that are no UTF-8, carried as
+    surrogates, become ``\\xNN``. The result is safe to print on a terminal.
+    """
+    return "".join(c if lines and c in "\n\t" else _shown(c) for c in text)
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x20 or code == 0x7F:
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
+    if char == "\u00a0" or unicodedata.category(char).startswith("Z"):
+        return f"<U+{code:04X}>"
+    return f"<U+{code:04X}>"
+
+
+def odd_text(change: Change) -> list[Finding]:
+    """Paths and added lines with characters that hide or reorder what is written."""
+    found = []
+    for file in change.files:
+        if not file.path.isprintable():
+            found.append(
+                Finding(
+                    check=Check.ODD_TEXT,
+                    severity=Severity.HIGH,
+                    path=file.path,
+                    rule="path",
+                    message=f"control characters in its name: {visible(file.path)}",
+                )
+            )
+        if file.binary:
+            continue
+        old = set(_lines(file.side(new=False).content))
+        for number, line in enumerate(_lines(file.side(new=True).content), start=1):
+            odd = sorted({c for c in line if _hides(c)})
+            if odd and line not in old:
+                told = " ".join(f"U+{ord(c):04X}" for c in odd)
+                found.append(
+                    Finding(
+                        check=Check.ODD_TEXT,
+                        severity=Severity.HIGH,
+                        path=file.path,
+                        line=number,
+                        rule="hidden-character",
+                        message=f"holds characters that cannot be seen: {told}",
+                    )
+                )
+    return found
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return (content or b"").decode("utf-8", "surrogateescape").split("\n")
+
+
+def _hides(char: str) -> bool:
+    if char in "\t\r\f" or char.isprintable() or 0xDC80 <= ord(char) <= 0xDCFF:
+        return False
+    return char in _BIDI or unicodedata.category(char) in ("Cf", "Cc", "Co", "Cn")

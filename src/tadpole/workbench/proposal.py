@@ -1,0 +1,132 @@
+"""Proposals on disk: a directory each in the directory of the job that made them.
+
+::
+
+    WORK/JOB/                 a run directory: job.json, attempts.jsonl, traces/
+      proposals/ID/
+        change.json           each touched file before and after
+        patch.diff            the same for git apply
+        passport.json         evidence and decision, signed; written last
+
+ID names the content: the same change on the same base is the same proposal.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tadpole.errors import RunError, UsageError
+from tadpole.rundir import write_atomic
+from tadpole.workbench.change import Change, parse_change
+from tadpole.workbench.key import SigningKey
+from tadpole.workbench.passport import Passport, Ruling, sha256
+
+PASSPORT, CHANGE, PATCH = "passport.json", "change.json", "patch.diff"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One proposal, read and checked."""
+
+    directory: Path
+    passport: Passport
+    change: Change
+    patch: bytes
+
+    @property
+    def id(self) -> str:
+        """16 hex digits."""
+        return self.passport.proposal
+
+    @property
+    def job(self) -> Path:
+        """The directory of the job that made it."""
+        return self.directory.parent.parent
+
+
+def save(directory: Path, change: Change, patch: bytes, passport: Passport) -> None:
+    """Write a proposal, its passport last: without one it is none."""
+    write_atomic(directory / CHANGE, change.model_dump_json().encode())
+    write_atomic(directory / PATCH, patch)
+    save_passport(directory, passport)
+
+
+def save_passport(directory: Path, passport: Passport) -> None:
+    """Replace the passport of a proposal."""
+    write_atomic(directory / PASSPORT, passport.model_dump_json(indent=1).encode() + b"\n")
+
+
+def load(directory: Path, key: SigningKey) -> Proposal:
+    """Read a proposal; every part of it is what its passport signs. Raises RunError, UsageError."""
+    passport = _passport(directory)
+    passport.check(key)
+    parts = {}
+    for name, expected in ((CHANGE, passport.change_sha256), (PATCH, passport.patch_sha256)):
+        try:
+            parts[name] = (directory / name).read_bytes()
+        except OSError as error:
+            raise RunError(f"{directory / name} cannot be read ({error.strerror})") from None
+        if sha256(parts[name]) != expected:
+            raise UsageError(
+                f"{directory / name} is not what its passport was signed for: "
+                "make the proposal again with tadpole solve"
+            )
+    change = parse_change(parts[CHANGE], str(directory / CHANGE))
+    if change.patch() != parts[PATCH]:
+        raise UsageError(f"{directory}: the patch is not the change: do not use this proposal")
+    return Proposal(directory, passport, change, parts[PATCH])
+
+
+def find(work: Path, given: str | None, *, ruling: Ruling | None) -> Path:
+    """The directory of a proposal: a path, an id or its beginning, or the newest with ``ruling``.
+
+    ``ruling`` None: not decided yet. Raises UsageError.
+    """
+    if given and (Path(given) / PASSPORT).is_file():
+        return Path(given).resolve()
+    there = sorted(directories(work), key=lambda path: (path / PASSPORT).stat().st_mtime)
+    if given:
+        found = [path for path in there if path.name.startswith(given)]
+        if not found:
+            raise UsageError(f"there is no proposal {given!r} of this repository{_known(there)}")
+        if len({path.name for path in found}) > 1:
+            raise UsageError(f"{given!r} begins several proposals{_known(found)}")
+        return found[-1]
+    for path in reversed(there):
+        try:
+            decision = _passport(path).decision
+        except RunError:
+            continue
+        if (decision.ruling if decision else None) is ruling:
+            return path
+    what = "that is approved" if ruling is Ruling.APPROVED else "that waits for review"
+    verb = "tadpole review" if ruling is Ruling.APPROVED else 'tadpole solve "..."'
+    raise UsageError(f"there is no proposal {what} of this repository{_known(there)}: {verb}")
+
+
+def directories(work: Path) -> Iterator[Path]:
+    """All proposals of a repository that are whole."""
+    return (path.parent for path in work.glob(f"*/proposals/*/{PASSPORT}"))
+
+
+def _known(there: list[Path]) -> str:
+    names = list(dict.fromkeys(path.name for path in there))[-8:]
+    return f" (there are {', '.join(names)})" if names else ""
+
+
+def _passport(directory: Path) -> Passport:
+    path = directory / PASSPORT
+    try:
+        body = json.loads(path.read_bytes())
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}): no proposal there") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    found = body.get("format") if isinstance(body, dict) else None
+    if found != 1:
+        raise RunError(f"{path} has format {found!r}, this tadpole knows 1: use the one it is of")
+    try:
+        return Passport.model_validate_json(json.dumps(body))
+    except ValueError as error:
+        raise RunError(f"{path} is no passport: {str(error).splitlines()[0]}") from None

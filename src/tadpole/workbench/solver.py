@@ -1,0 +1,116 @@
+"""What makes an attempt: an isolated tree goes in, a change and a trace come out.
+
+:class:`Solver` is all that a job knows of models. :mod:`tadpole.workbench.leafsolver` is the one
+over a policy that speaks in tokens.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from tadpole.protocols import ExecResult, Sandbox, SandboxSpec
+from tadpole.task import FileChange
+from tadpole.trace import Observation, Record, Trace
+
+
+class EventKind(StrEnum):
+    """What happens while a model works."""
+
+    CALL = "call"
+    RESULT = "result"
+    STOP = "stop"
+
+
+class Event(Record):
+    """One line of activity, for a person or a script."""
+
+    attempt: int
+    kind: EventKind
+    name: str = ""  # the tool
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    text: str = ""
+    error: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One attempt that is wanted."""
+
+    name: str
+    number: int
+    statement: str
+    spec: SandboxSpec
+    seed: int
+    tell: Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Attempted:
+    """What an attempt left. ``delta`` is empty where its ending makes it worthless."""
+
+    delta: tuple[FileChange, ...]
+    trace: Trace
+    left_out: int = 0  # changed files that were too many or too large to be taken out
+
+
+class Solver(Protocol):
+    """Makes attempts, several at a time."""
+
+    @property
+    def model(self) -> str:
+        """Names the weights or the served model."""
+        ...
+
+    @property
+    def harness(self) -> str:
+        """Names what stands around the model."""
+        ...
+
+    async def attempt(self, ask: Ask) -> Attempted:
+        """Make one attempt in a box of its own, which is gone when this returns or raises.
+
+        Raises SandboxError; what the model does wrong is in the trace.
+        """
+        ...
+
+
+class Told:
+    """A sandbox that tells of every call as it happens. For whoever runs a loop over one."""
+
+    def __init__(self, box: Sandbox, ask: Ask) -> None:
+        self._box, self._ask = box, ask
+
+    async def tool(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+        """As the box does, told before and after."""
+        number, tell = self._ask.number, self._ask.tell
+        tell(Event(attempt=number, kind=EventKind.CALL, name=name, arguments=dict(arguments)))
+        seen = await self._box.tool(name, arguments)
+        tell(
+            Event(
+                attempt=number, kind=EventKind.RESULT, name=name, text=seen.text, error=seen.error
+            )
+        )
+        return seen
+
+    async def exec(self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"") -> ExecResult:
+        """As the box does."""
+        return await self._box.exec(argv, timeout=timeout, stdin=stdin)
+
+    async def read(self, path: str) -> bytes:
+        """As the box does."""
+        return await self._box.read(path)
+
+    async def write(self, changes: Sequence[FileChange]) -> None:
+        """As the box does."""
+        await self._box.write(changes)
+
+    async def delta(self) -> tuple[FileChange, ...]:
+        """As the box does."""
+        return await self._box.delta()
+
+    async def close(self) -> None:
+        """As the box does."""
+        await self._box.close()

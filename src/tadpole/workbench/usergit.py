@@ -1,0 +1,182 @@
+"""A person's git repository, read and added to through plumbing only.
+
+Guards against: code that runs on this machine because git was started in somebody's repository.
+Hooks, filters, external diffs, file system monitors, pagers and remotes that the repository's
+or the person's configuration names are never started: no command here takes a path through a
+filter, refreshes the index, or talks to a remote; contents of the work tree are read by us.
+
+Does not guard against: a git that is itself replaced, or an object store damaged by hand.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tadpole import process
+from tadpole.errors import SourceError, UsageError
+from tadpole.repos import git
+
+_SECONDS = 120.0
+_OUTPUT = 2 << 30  # bytes
+_QUIET = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.untrackedCache=false", "-c", "core.attributesFile=/dev/null"),
+    *("-c", "core.pager=cat", "-c", "core.quotePath=false", "-c", "commit.gpgSign=false"),
+    *("-c", "core.autocrlf=false", "-c", "core.splitIndex=false"),
+)
+
+
+@dataclass(frozen=True)
+class TreeEntry:
+    """One entry of a commit's tree."""
+
+    mode: str  # "100644", "100755", "120000", "160000"
+    oid: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who a commit is by."""
+
+    name: str
+    email: str
+
+
+class UserGit:
+    """The repository around ``start`` (a directory). Raises SourceError where there is none."""
+
+    def __init__(self, start: Path) -> None:
+        here = start.resolve()
+        found = next((p for p in (here, *here.parents) if (p / ".git").exists()), None)
+        if found is None:
+            raise SourceError(f"{start} is in no git repository: cd into one, or run git init")
+        self.root = found
+
+    def head(self) -> str:
+        """The commit of HEAD. Raises SourceError where there is none yet."""
+        done = self._git("rev-parse", "--verify", "-q", "HEAD^{commit}", check=False)
+        if not done.ok:
+            raise SourceError(f"{self.root} has no commit yet: git add and git commit first")
+        return done.stdout.decode().strip()
+
+    def branch(self) -> str:
+        """The branch that is checked out; empty where HEAD is detached."""
+        done = self._git("symbolic-ref", "-q", "--short", "HEAD", check=False)
+        return os.fsdecode(done.stdout.strip()) if done.ok else ""
+
+    def entries(self, commit: str) -> list[TreeEntry]:
+        """All entries of a commit's tree, as they are written there (odd paths included)."""
+        listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit).stdout
+        found = []
+        for line in filter(None, listed.split(b"\0")):
+            about, _, path = line.partition(b"\t")
+            mode, _, oid = about.decode().split()
+            found.append(TreeEntry(mode, oid, os.fsdecode(path)))
+        return found
+
+    def blobs(self, oids: Iterable[str]) -> dict[str, bytes]:
+        """Contents by object id, as stored: no filter has seen them."""
+        asked = list(dict.fromkeys(oids))
+        if not asked:
+            return {}
+        data = self._git("cat-file", "--batch", stdin="".join(f"{o}\n" for o in asked).encode())
+        if data.stdout_cut:
+            raise SourceError(f"{self.root} holds more than {_OUTPUT >> 30} GiB: too large to copy")
+        out, at, found = data.stdout, 0, {}
+        for oid in asked:
+            end = out.index(b"\n", at)
+            words = out[at:end].split()
+            if len(words) != 3:
+                raise SourceError(
+                    f"{self.root} lacks object {oid[:12]} (a partial clone?): git fetch first"
+                )
+            size = int(words[2])
+            found[oid] = out[end + 1 : end + 1 + size]
+            at = end + 2 + size
+        return found
+
+    def present(self) -> list[str]:
+        """Paths of the work tree that a commit of everything would take: tracked or not ignored."""
+        listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        names = (os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
+        return sorted(dict.fromkeys(names))
+
+    def person(self) -> Person:
+        """Who the person's git says they are. Raises UsageError where it does not know."""
+        found = []
+        env = git.environment() | {"HOME": os.environ.get("HOME", "/nonexistent")}
+        for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL"):
+            env.pop(name, None)
+            if name in os.environ:
+                env[name] = os.environ[name]
+        for key in ("user.name", "user.email"):
+            argv = ["git", f"--git-dir={self.root / '.git'}", "config", "--get", key]
+            done = process.run(argv, env=env, cwd=self.root, timeout=_SECONDS)
+            found.append(done.stdout.decode("utf-8", "replace").strip() if done.ok else "")
+        if not all(found):
+            raise UsageError(
+                'git does not know who commits: git config user.name "..." and user.email "..."'
+            )
+        return Person(*found)
+
+    def has_branch(self, name: str) -> bool:
+        """Whether a branch is there. Raises UsageError for a name that none may have."""
+        if not self._git("check-ref-format", f"refs/heads/{name}", check=False).ok:
+            raise UsageError(f"{name!r} cannot be a branch: give another name")
+        return self._git("show-ref", "-q", "--verify", f"refs/heads/{name}", check=False).ok
+
+    def write_blob(self, content: bytes) -> str:
+        """Store a content as it is; its object id."""
+        return self._git("hash-object", "-w", "--stdin", stdin=content).stdout.decode().strip()
+
+    def write_tree(self, commit: str, changes: Sequence[tuple[str, str, str]], index: Path) -> str:
+        """The tree of ``commit`` with ``changes``: (mode, object id, path), mode "0" deletes.
+
+        ``index`` is a scratch file: the person's own index is not touched.
+        """
+        env = {"GIT_INDEX_FILE": str(index)}
+        self._git("read-tree", commit, env=env)
+        lines = b"".join(f"{m} {oid}\t".encode() + os.fsencode(p) + b"\0" for m, oid, p in changes)
+        self._git("update-index", "-z", "--index-info", stdin=lines, env=env)
+        return self._git("write-tree", env=env).stdout.decode().strip()
+
+    def commit(self, tree: str, parent: str, message: str, person: Person, when: str) -> str:
+        """Make one commit, unsigned and on no branch yet; its id. ``when``: "SECONDS +0000"."""
+        env: dict[str, str] = {}
+        for role in ("AUTHOR", "COMMITTER"):
+            env |= {f"GIT_{role}_NAME": person.name, f"GIT_{role}_EMAIL": person.email}
+            env[f"GIT_{role}_DATE"] = when
+        done = self._git("commit-tree", tree, "-p", parent, stdin=message.encode(), env=env)
+        return done.stdout.decode().strip()
+
+    def create_branch(self, name: str, commit: str) -> None:
+        """Put a new branch at ``commit``. Raises SourceError where it is there by now."""
+        self._git("update-ref", f"refs/heads/{name}", commit, "0" * len(commit))
+
+    def _git(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        env: dict[str, str] | None = None,
+        check: bool = True,
+    ) -> process.Finished:
+        where = (f"--git-dir={self.root / '.git'}", f"--work-tree={self.root}")
+        # No remote may be asked for what a partial clone lacks; no replaced object is read.
+        extra = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
+        extra |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_LITERAL_PATHSPECS": "1"}
+        try:
+            done = process.run(
+                ["git", *_QUIET, *where, *arguments],
+                cwd=self.root,
+                env=git.environment() | extra | (env or {}),
+                timeout=_SECONDS,
+                stdin=stdin,
+                head=_OUTPUT,
+            )
+        except FileNotFoundError:
+            raise SourceError("git is not installed: apt install git") from None
+        if check and not done.ok:
+            raise SourceError(f"git {arguments[0]} failed in {self.root}: {done.last_line()}")
+        return done

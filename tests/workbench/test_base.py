@@ -1,0 +1,190 @@
+"""Reading a person's repository: what is read, and that nothing of it runs or changes."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from making import BUGGY, census, edit, git, put
+
+from tadpole.errors import SourceError, UsageError
+from tadpole.workbench.base import read_base, write_tree
+from tadpole.workbench.environment import Environment, find, recipe_of
+from tadpole.workbench.usergit import UserGit
+
+
+def test_head_is_read_as_committed_and_the_work_tree_as_it_lies_there(repo: Path):
+    put(repo, {".gitignore": "*.log\n", "calc.py": "dirty\n", "new.py": "n\n", "x.log": "x\n"})
+    (repo / "README.md").unlink()
+    before = census(repo)
+    head = read_base(UserGit(repo), dirty=False)
+    assert set(head.files) == {"calc.py", "tests/test_calc.py", "README.md"}
+    assert head.files["calc.py"].content == BUGGY.encode()
+    dirty = read_base(UserGit(repo / "tests"), dirty=True)
+    assert set(dirty.files) == {".gitignore", "calc.py", "new.py", "tests/test_calc.py"}
+    assert dirty.files["calc.py"].content == b"dirty\n"
+    assert head.digest != dirty.digest and head.commit == dirty.commit
+    assert read_base(UserGit(repo), dirty=False).digest == head.digest
+    assert census(repo) == before
+
+
+def trap(place: Path, mark: Path) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"#!/bin/sh\ntouch '{mark}'\ncat\n")
+    place.chmod(0o755)
+    return place
+
+
+def test_no_program_that_the_repository_names_is_started(repo: Path, tmp_path: Path):
+    mark = tmp_path / "ran"
+    evil = trap(tmp_path / "evil.sh", mark)
+    put(repo, {".gitattributes": "* filter=x diff=x\n", "a.txt": "a\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "attributes")
+    for key in ("core.fsmonitor", "core.pager", "diff.external", "core.sshCommand",
+                "filter.x.clean", "filter.x.smudge", "filter.x.process", "diff.x.textconv",
+                "gpg.program", "core.editor", "credential.helper", "core.askPass"):  # fmt: skip
+        git(repo, "config", key, str(evil))
+    git(repo, "config", "filter.x.required", "true")
+    git(repo, "config", "core.hooksPath", str(repo / "hooks"))
+    git(repo, "config", "commit.gpgSign", "true")
+    for hook in ("pre-commit", "post-index-change", "reference-transaction", "post-checkout"):
+        trap(repo / "hooks" / hook, mark)
+    # The traps work: git as a person calls it does run them.
+    subprocess.run(["git", "-C", str(repo), "status"], capture_output=True, check=False)
+    assert mark.exists()
+    mark.unlink()
+    put(repo, {"calc.py": "changed\n"})
+    user = UserGit(repo)
+    assert read_base(user, dirty=False).files["a.txt"].content == b"a\n"
+    assert read_base(user, dirty=True).files["calc.py"].content == b"changed\n"
+    user.person()
+    blob = user.write_blob(b"new\n")
+    tree = user.write_tree(user.head(), [("100644", blob, "n.py")], tmp_path / "index")
+    from tadpole.workbench.usergit import Person
+
+    made = user.commit(tree, user.head(), "m\n", Person("S", "s@example.org"), "1700000000 +0000")
+    user.create_branch("made", made)
+    assert not mark.exists()
+    assert git(repo, "-c", "core.hooksPath=/dev/null", "cat-file", "-p", "made:n.py") == "new"
+
+
+def hostile_commit(repo: Path, path: str, mode: str = "100644") -> None:
+    """A commit whose tree no git would make: written by hand."""
+    blob = subprocess.run(["git", "-C", str(repo), "hash-object", "-w", "--stdin"], input=b"evil\n",
+                          capture_output=True, check=True).stdout.decode().strip()  # fmt: skip
+    entry = f"{mode} {path}\0".encode() + bytes.fromhex(blob)
+    tree = subprocess.run(
+        ["git", "-C", str(repo), "hash-object", "-w", "-t", "tree", "--literally", "--stdin"],
+        input=entry, capture_output=True, check=True,
+    ).stdout.decode().strip()  # fmt: skip
+    commit = git(repo, "commit-tree", tree, "-m", "evil")
+    git(repo, "update-ref", "HEAD", commit)
+
+
+@pytest.mark.parametrize("path", ["..", ".git", ".GIT", "."])
+def test_a_commit_with_a_path_that_leads_elsewhere_is_refused(repo: Path, path: str):
+    hostile_commit(repo, path)
+    with pytest.raises(SourceError, match="do not work on this repository"):
+        read_base(UserGit(repo), dirty=False)
+
+
+async def test_links_stay_links_and_none_is_followed_here(repo: Path, tmp_path: Path):
+    secret = tmp_path / "key"
+    secret.write_text("very secret\n")
+    (repo / "settings.json").symlink_to(secret)
+    (repo / "up").symlink_to("../../..")
+    (repo / "here").symlink_to("calc.py")
+    (repo / "dir").symlink_to("tests")
+    git(repo, "add", "settings.json", "up", "here", "dir")
+    git(repo, "commit", "-qm", "links")
+    (repo / "README.md").unlink()
+    os.mkfifo(repo / "README.md")  # tracked as a file
+    for dirty in (False, True):
+        base = read_base(UserGit(repo), dirty=dirty)
+        assert base.links == {"settings.json": str(secret), "up": "../../..", "here": "calc.py",
+                              "dir": "tests"}  # fmt: skip
+        assert base.leading_out() == ["settings.json", "up"]
+        assert not any(b"very secret" in (f.content or b"") for f in base.files.values())
+        place = tmp_path / f"tree{dirty}"
+        await write_tree(base, place)
+        assert (place / "settings.json").readlink() == secret
+    assert any("README.md" in note for note in base.notes)
+
+
+async def test_odd_names_and_modes_survive(repo: Path, tmp_path: Path):
+    put(repo, {"a\nb.txt": "n\n", "\x1b[31m.txt": "e\n", "run.sh": "#!/bin/sh\n", "é ü.py": "x\n"})
+    (repo / "run.sh").chmod(0o755)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "odd")
+    base = read_base(UserGit(repo), dirty=False)
+    assert {"a\nb.txt", "\x1b[31m.txt", "é ü.py"} <= set(base.files)
+    assert base.files["run.sh"].executable
+    assert base.digest == read_base(UserGit(repo), dirty=True).digest
+    await write_tree(base, tmp_path / "tree")
+    assert (tmp_path / "tree" / "a\nb.txt").read_text() == "n\n"
+    assert (tmp_path / "tree" / "run.sh").stat().st_mode & stat.S_IXUSR
+
+
+def test_submodules_are_told_and_left_out(repo: Path, tmp_path: Path):
+    oid = git(repo, "rev-parse", "HEAD")
+    git(repo, "update-index", "--add", "--cacheinfo", f"160000,{oid},sub")
+    git(repo, "commit", "-qm", "sub")
+    assert read_base(UserGit(repo), dirty=False).notes == ("submodule sub left out",)
+
+
+def test_what_is_no_repository_is_one_clear_line(tmp_path: Path, repo: Path):
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(SourceError, match="in no git repository"):
+        UserGit(tmp_path / "plain")
+    git(tmp_path / "plain", "init", "-q")
+    with pytest.raises(SourceError, match="no commit yet"):
+        read_base(UserGit(tmp_path / "plain"), dirty=False)
+
+
+def test_the_environment_is_the_given_the_active_or_the_repositorys(repo: Path, tmp_path: Path):
+    def venv(place: Path) -> Path:
+        put(place, {"pyvenv.cfg": "home = /usr/bin\n"})
+        return place
+
+    assert find(repo, None, {}).venv is None
+    mine = venv(repo / ".venv")
+    assert find(repo, None, {}).venv == mine
+    active = venv(tmp_path / "active")
+    assert find(repo, None, {"VIRTUAL_ENV": str(active)}).venv == active
+    assert find(repo, mine, {"VIRTUAL_ENV": str(active)}).venv == mine
+    with pytest.raises(UsageError, match="no virtual environment"):
+        find(repo, tmp_path / "none", {})
+
+
+def test_a_second_work_tree_is_a_repository_too(repo: Path, tmp_path: Path):
+    git(repo, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    put(tmp_path / "side", {"calc.py": "side\n"})
+    user = UserGit(tmp_path / "side" / "tests")
+    assert user.root == tmp_path / "side" and user.branch() == "side"
+    assert read_base(user, dirty=True).files["calc.py"].content == b"side\n"
+    assert read_base(user, dirty=False).digest == read_base(UserGit(repo), dirty=True).digest
+
+
+def test_what_the_repository_ignores_is_no_part_of_a_change(repo: Path):
+    put(repo, {".gitignore": "*.log\n/out/\n", "kept.log": "k\n"})
+    git(repo, "add", "-f", "-A")
+    git(repo, "commit", "-qm", "rules")
+    base = read_base(UserGit(repo), dirty=False)
+    change = edit(base, {"x.log": "x\n", "out/a": "a\n", "kept.log": "changed\n", "new.py": "n\n",
+                         "README.md": None, ".gitignore": "new.py\n"})  # fmt: skip
+    assert [f.path for f in change.files] == [".gitignore", "README.md", "kept.log", "new.py"]
+
+
+def test_plugins_that_come_between_tests_and_reporter_are_known(repo: Path, tmp_path: Path):
+    for name in ("pytest_xdist-3.6.1", "pytest_cov-5.0", "hypothesis-6.1", "requests-2.0"):
+        put(tmp_path, {f"venv/lib/python3.11/site-packages/{name}.dist-info/METADATA": "x"})
+    environment = Environment(tmp_path / "venv", "as given")
+    assert "requests" in environment.installed()
+    base = read_base(UserGit(repo), dirty=False)
+    assert recipe_of(base, environment).requirements == ("pytest-cov", "pytest-xdist")
+    put(repo, {"tests/test_h.py": "import hypothesis\n"})
+    base = read_base(UserGit(repo), dirty=True)
+    assert "hypothesis" in recipe_of(base, environment).requirements
+    assert recipe_of(base, Environment(None, "none")).requirements == ()

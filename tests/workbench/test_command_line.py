@@ -1,0 +1,115 @@
+"""The verbs solve, review and apply: usage, and a job that is interrupted and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from making import VENV, census, git, put
+
+from tadpole.cli.main import run
+
+COMMAND = [sys.executable, "-c", "from tadpole.cli.main import main; main()"]
+
+
+def tadpole(repo: Path, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [*COMMAND, *args]
+    return subprocess.run(
+        argv, cwd=repo, capture_output=True, text=True, timeout=240, check=False, input=stdin
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("solve",), 'give one of "ISSUE", --issue FILE'),
+        (("solve", "x", "--issue", "y"), "give one of"),
+        (("solve", "  "), "the issue is empty"),
+        (("solve", "--issue", "none.md"), "none.md cannot be read"),
+        (("solve", "x", "--venv", "."), "is no virtual environment"),
+        (("solve", "--resume"), "no unfinished job"),
+        (("review", "abc"), "no proposal 'abc' of this repository"),
+        (("apply",), "no proposal that is approved"),
+    ],
+)
+def test_bad_usage_is_one_line_and_leaves_nothing(
+    repo: Path, args: tuple[str, ...], told: str, monkeypatch, capsys
+):
+    monkeypatch.chdir(repo)
+    before = census(repo)
+    assert run(args) == 2
+    said = capsys.readouterr()
+    assert told in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert census(repo) == before
+
+
+def test_a_policy_that_does_not_hold_is_told_before_any_model_is_loaded(
+    repo: Path, monkeypatch, capsys
+):
+    monkeypatch.chdir(repo)
+    put(repo, {".tadpole.toml": "[gate]\nsecrets = 'warn'\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "policy")
+    assert run(["solve", "x", "--model", "/nowhere"]) == 2
+    assert "did you mean gate.secret?" in capsys.readouterr().err
+
+
+def test_what_needs_no_model_loads_none(repo: Path):
+    code = (
+        "import sys, tadpole.cli.main as m; m.run(['review']); m.run(['apply']); "
+        "m.run(['solve', '--resume']); print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=repo, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n" and done.stderr.count("tadpole: ") == 3
+
+
+def test_no_flag_skips_the_person(capsys):
+    for verb in ("solve", "review", "apply"):
+        assert run([verb, "--help"]) == 0
+        text = capsys.readouterr().out.lower()
+        assert not any(word in text for word in ("--yes", "--force", "--approve", "--auto"))
+
+
+@pytest.mark.slow
+def test_interrupted_resumed_and_scripted(repo: Path, tmp_path: Path):
+    from tests.tiny import byte_tokenizer, llama
+
+    model = tmp_path / "model"
+    byte_tokenizer().save_pretrained(model)
+    llama().save_pretrained(model)
+    before = census(repo)
+    os.environ["TADPOLE_CACHE"] = str(tmp_path / "cache")
+    small = ["--leaf.profile", "compact", "--leaf.max_context", "2048", "--run.concurrency", "2"]
+    asked = ["--issue", "-", "--model", str(model), "--venv", str(VENV), *small]
+    try:
+        long = [*COMMAND, "solve", *asked, "-n", "2", "--leaf.max_tokens_per_turn", "1900"]
+        process = subprocess.Popen(long, cwd=repo, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+        assert process.stdin and process.stderr
+        process.stdin.write("add() subtracts")
+        process.stdin.close()
+        scratch = tmp_path / "cache" / "scratch"
+        deadline = time.monotonic() + 120
+        while not (scratch.is_dir() and any(scratch.iterdir())):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "tadpole solve --resume" in process.stderr.read()
+        assert list(scratch.iterdir()) == []
+        done = tadpole(repo, "solve", "--resume", "--json", "--non-interactive", *small,
+                       "--leaf.max_tokens_per_turn", "8")  # fmt: skip
+    finally:
+        del os.environ["TADPOLE_CACHE"]
+    assert done.returncode == 1, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["kind"] for line in lines[:-1]] == ["stop", "stop"]
+    assert {row["number"] for row in lines[-1]["attempts"]} == {0, 1}
+    assert lines[-1]["proposal"] is None
+    assert census(repo) == before

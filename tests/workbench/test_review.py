@@ -1,0 +1,213 @@
+"""A person decides: at a terminal of their own, or on the page in a real browser's requests."""
+
+import http.client
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from making import FIXED, REPORT, edit, git, proposed
+from rich.console import Console
+
+from tadpole.errors import UsageError
+from tadpole.workbench import review
+from tadpole.workbench.base import read_base
+from tadpole.workbench.finding import Check, Finding, Severity
+from tadpole.workbench.gate import Verdict
+from tadpole.workbench.key import SigningKey
+from tadpole.workbench.passport import Ruling
+from tadpole.workbench.places import config_dir
+from tadpole.workbench.proposal import Proposal, load
+from tadpole.workbench.usergit import UserGit
+from tadpole.workbench.web import Page
+
+COMMAND = [sys.executable, "-c", "from tadpole.cli.main import main; main()"]
+
+
+@pytest.fixture
+def made(repo: Path) -> Proposal:
+    files = {"calc.py": FIXED, "no\x1b[2J\nte.md": "see \u202e this\n", "b.bin": b"\0"}
+    return proposed(repo, edit(read_base(UserGit(repo), dirty=False), files))
+
+
+def decision_of(made: Proposal):
+    return load(made.directory, SigningKey.open(config_dir())).passport.decision
+
+
+def test_what_is_shown_is_evidence_first_and_obeys_nothing_of_it(repo: Path, made: Proposal):
+    out = io.StringIO()
+    review.show(Console(file=out, width=100, color_system=None), made)
+    text = out.getvalue()
+    assert text.index("newly failing") < text.index("+    return a + b")
+    assert "no\\x1b[2J\\nte.md" in text and "<U+202E>" in text
+    assert "\x1b" not in text and "\u202e" not in text
+    assert "b.bin" in text and "binary, 1 bytes" in text
+
+
+def test_a_decision_needs_its_reason_and_what_was_shown(repo: Path, made: Proposal):
+    key = SigningKey.open(config_dir())
+    for ruling in (Ruling.REJECTED, Ruling.ASK_AGAIN):
+        with pytest.raises(UsageError, match="say why"):
+            review.decide(made, key, ruling, "me", "  ")
+    review.decide(made, key, Ruling.REJECTED, "me", "wrong place")
+    assert decision_of(made).reason == "wrong place"
+    with pytest.raises(UsageError, match="in the meantime"):
+        review.decide(made, key, Ruling.APPROVED, "me", "")
+    assert decision_of(made).ruling is Ruling.REJECTED
+
+
+def tadpole(repo: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    argv = [*COMMAND, *args]
+    return subprocess.run(
+        argv, cwd=repo, capture_output=True, text=True, timeout=120, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def at_terminal(repo: Path, typed: str, *args: str) -> tuple[int, str]:
+    """Run a verb on a terminal of its own and type."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([*COMMAND, *args], cwd=repo, stdin=follower, stdout=follower,
+                               stderr=follower, start_new_session=True)  # fmt: skip
+    os.close(follower)
+    said = b""
+    prompts = typed.splitlines()
+    deadline = time.monotonic() + 120
+    try:
+        while time.monotonic() < deadline:
+            try:
+                more = os.read(leader, 65536)
+            except OSError:
+                break
+            if not more:
+                break
+            said += more
+            if prompts and re.search(rb": $", said):
+                os.write(leader, prompts.pop(0).encode() + b"\n")
+                said += b"|"
+        return process.wait(timeout=30), said.decode("utf-8", "replace")
+    finally:
+        process.kill()
+        os.close(leader)
+
+
+def test_from_review_at_a_terminal_to_the_commit_in_the_log(repo: Path, made: Proposal):
+    refused = tadpole(repo, "apply", made.id)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"tadpole: nobody has reviewed {made.id} yet: tadpole review {made.id}\n"
+    )
+    alone = tadpole(repo, "review")
+    assert alone.returncode == 2 and "needs a person at a terminal" in alone.stderr
+    assert decision_of(made) is None
+    code, said = at_terminal(repo, "x\na\n", "review", made.id[:6])
+    assert code == 0, said
+    assert f"{made.id} approved; next: tadpole apply {made.id}" in said
+    done = tadpole(repo, "apply", "--branch", "fix")
+    assert done.returncode == 0, done.stderr
+    assert f"Tadpole-Passport: {made.id}" in git(repo, "log", "-1", "fix")
+    body = json.loads(tadpole(repo, "review", made.id, "--json").stdout)
+    assert body["decision"]["ruling"] == "approved" and body["signature"]
+
+
+def test_asking_again_keeps_the_comment_for_the_next_attempt(repo: Path, made: Proposal):
+    code, said = at_terminal(repo, "c\nalso test it\n", "review")
+    assert code == 1 and f"tadpole solve --again {made.id}" in said
+    assert decision_of(made).ruling is Ruling.ASK_AGAIN
+    from tadpole.cli.bench import here
+    from tadpole.cli.verb import Request
+
+    issue, follows = here(repo, None, Request.plain(False)).again(made.id)
+    assert issue.startswith("add() is wrong") and issue.endswith("also test it")
+    assert follows == made.id
+
+
+# --- the page --------------------------------------------------------------------------------
+
+
+class Browser:
+    def __init__(self, page: Page) -> None:
+        self.page, self.ruling = page, None
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        self.ruling = self.page.serve()
+
+    def ask(self, method: str, path: str, body: dict | None = None, **headers: str):
+        connection = http.client.HTTPConnection("127.0.0.1", self.page.port, timeout=20)
+        data = urlencode(body) if body else None
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, data, given)
+        answer = connection.getresponse()
+        return answer, answer.read().decode()
+
+
+@pytest.fixture
+def browser(made: Proposal):
+    key = SigningKey.open(config_dir())
+    page = Page(made, lambda ruling, reason: review.decide(made, key, ruling, "me", reason))
+    one = Browser(page)
+    yield one
+    page.ruling = page.ruling or Ruling.REJECTED  # lets it go
+    one.thread.join(10)
+    assert not one.thread.is_alive()
+
+
+def test_the_page_shows_all_and_holds_nothing_from_outside(browser: Browser, made: Proposal):
+    answer, text = browser.ask("GET", f"/{browser.page.token}/")
+    assert answer.status == 200
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "script" not in policy
+    assert not re.search(r"(src|href)=\"(?!#)|<script|url\(", text)
+    assert text.index("newly failing") < text.index("return a + b")
+    assert "&lt;U+202E&gt;" in text and "\u202e" not in text and "\x1b" not in text
+
+
+def test_only_who_has_the_address_gets_anything(browser: Browser, made: Proposal):
+    path = f"/{browser.page.token}/"
+    approve = {"ruling": "approved"}
+    for method, where, headers, status in (
+        ("GET", "/", {}, 404),
+        ("GET", f"/{'x' * 32}/", {}, 404),
+        ("GET", path, {"Host": "evil.example"}, 404),
+        ("POST", "/", {}, 404),
+        ("POST", path, {"Origin": "http://evil.example"}, 403),
+        ("POST", path, {"Content_Length": "99999999"}, 413),
+    ):
+        body = approve if method == "POST" else None
+        answer, text = browser.ask(method, where, body, **headers)
+        assert answer.status == status and made.id not in text
+    assert decision_of(made) is None
+
+
+def test_a_decision_on_the_page_is_signed_and_ends_it(browser: Browser, made: Proposal):
+    path = f"/{browser.page.token}/"
+    answer, text = browser.ask("POST", path, {"ruling": "rejected", "reason": " "})
+    assert answer.status == 409 and "say why" in text
+    answer, _ = browser.ask("POST", path, {"ruling": "everything"})
+    assert answer.status == 400
+    origin = f"http://127.0.0.1:{browser.page.port}"
+    answer, text = browser.ask("POST", path, {"ruling": "approved"}, Origin=origin)
+    assert answer.status == 200 and "Decided" in text
+    browser.thread.join(10)
+    assert browser.ruling is Ruling.APPROVED and decision_of(made).ruling is Ruling.APPROVED
+
+
+def test_the_page_offers_no_approval_of_what_blocks(repo: Path):
+    evil = Finding(check=Check.SECRET, severity=Severity.HIGH, message="<script>x</script>")
+    report = REPORT.model_copy(update={"verdict": Verdict.BLOCK, "blocks": (evil,)})
+    change = edit(read_base(UserGit(repo), dirty=False), {"calc.py": FIXED})
+    page = Page(proposed(repo, change, report=report), lambda ruling, reason: None)
+    text = page.html("n")
+    page.close()
+    assert re.search(r'value="approved" disabled', text)
+    assert "<script>" not in text and "&lt;script&gt;" in text
