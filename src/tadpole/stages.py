@@ -18,7 +18,8 @@ from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
 from tadpole.pilot.trial import Rules
-from tadpole.prepared import Prepared, Served, prepare_policy, reach_policy
+from tadpole.prepared import Prepared, prepare_policy
+from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner

@@ -8,9 +8,9 @@ from tadpole.evals.policies import PolicyRole
 from tadpole.job import Job
 from tadpole.models.openai_chat import OpenAIChat
 from tadpole.outcome import Outcome, StopReason
-from tadpole.prepared import Served, reach_policy
 from tadpole.progress import Progress
 from tadpole.protocols import Sampling, SandboxSpec
+from tadpole.reached import Served, reach_policy
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
 from tadpole.scripted import ScriptedEngine, ScriptedGrader

@@ -13,16 +13,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from tadpole.errors import ModelError
 from tadpole.leaf import calls, reasoning
 from tadpole.leaf.calls import CallFormat
 from tadpole.leaf.profile import Profile
 from tadpole.trace import Observation, ToolCall
+
+if TYPE_CHECKING:  # an episode over a server needs no transformers
+    from transformers import PreTrainedTokenizerBase
 
 _MARK = "qzmarkqzq"  # stands for a text while the template is rendered
 _REPLY = "<think>\nqzthoughtqz\n</think>\n\nqzreplyqz"
@@ -36,7 +38,7 @@ class Dialogue:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: "PreTrainedTokenizerBase",
         call_format: CallFormat,
         profile: Profile,
         template_options: Mapping[str, Any] | None = None,

@@ -1,7 +1,7 @@
 """What makes an attempt: an isolated tree goes in, a change and a trace come out.
 
 :class:`Solver` is all that a job knows of models. :mod:`tadpole.workbench.leafsolver` is the one
-over a policy that speaks in tokens.
+that runs the Leaf loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
