@@ -163,6 +163,7 @@ class _Work:
             spec=spec,
             seed=_seed(self.job.seed, number),
             tell=self.bench.tell,
+            refusal=self.gate.rules.commands.refusal,
         )
         got = await self.solver.attempt(ask)
         trace = got.trace
