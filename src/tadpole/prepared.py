@@ -19,6 +19,7 @@ from tadpole.models.engines.vllm import VLLM
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
 from tadpole.models.memory import give_back_all
+from tadpole.progress import Progress
 from tadpole.settings import EMBEDDED, EngineKind
 
 SERVED_AS = "policy"  # the name under which a vLLM server serves the model
@@ -39,7 +40,11 @@ class Prepared:
 
 
 def prepare_policy(
-    config: Config, cache: Path, weights: Path | None = None, apart: bool = False
+    config: Config,
+    cache: Path,
+    weights: Path | None = None,
+    apart: bool = False,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
@@ -55,7 +60,7 @@ def prepare_policy(
     dtype = pick_dtype(asked.dtype.value, device)
     location: Path | str | None = weights
     if location is None:
-        location = embedded_policy(cache) if asked.model == EMBEDDED else asked.model
+        location = embedded_policy(cache, progress) if asked.model == EMBEDDED else asked.model
     loaded = load_model(location, device)
     call_format = format_of(loaded.tokenizer.chat_template or "")
     profile = make_profile(config.leaf.profile, call_format)

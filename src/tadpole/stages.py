@@ -248,7 +248,7 @@ def prepared_policy(
     if weights is None and job.config.policy.model.startswith(SERVED):
         prepared = reach_policy(job.config)
     else:
-        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart)
+        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart, job.progress)
     try:
         yield prepared
     finally:

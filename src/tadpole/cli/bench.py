@@ -41,7 +41,7 @@ class Here:
         from tadpole.workbench.solve import at, rules_of
 
         if config.policy.model.startswith(SERVED):
-            _policy(config)  # where there is no address nothing is begun
+            _policy(config, self.progress)  # where there is no address nothing is begun
         base = read_base(self.git, dirty=dirty)
         rules_of(base, command)  # a policy that cannot be read is told before any work
         self.progress.say(f"working on {at(base, self.bench.environment)}")
@@ -96,7 +96,7 @@ class Here:
         bench = replace(self.bench, tell=tell)
         kept = job.settings or _shaping(request.config)
         config = load({**kept, **request.flags, "policy.model": job.model}, preset=PUBLISHED)
-        with _solver(config, bench) as solver:
+        with _solver(config, bench, self.progress) as solver:
             notes = config.leaf.profile is ProfileName.FULL
             return await solve(bench, run, job, base, solver, notes=notes)
 
@@ -130,14 +130,14 @@ def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = Fa
 class _solver:
     """The configuration's model as a solver, for the length of a ``with``."""
 
-    def __init__(self, config: Config, bench: "Bench") -> None:
-        self._config, self._bench = config, bench
+    def __init__(self, config: Config, bench: "Bench", progress: Progress) -> None:
+        self._config, self._bench, self._progress = config, bench, progress
 
     def __enter__(self) -> "Solver":
         from tadpole.workbench.leafsolver import LeafSolver
 
         config = self._config
-        self._prepared = _policy(config)
+        self._prepared = _policy(config, self._progress)
         return LeafSolver(
             self._bench.engine,
             self._prepared.policy,
@@ -156,7 +156,7 @@ def _shaping(config: Config) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, of in whole.items() for key, value in of.items()}
 
 
-def _policy(config: Config) -> "Prepared | Served":
+def _policy(config: Config, progress: Progress) -> "Prepared | Served":
     """In memory, or behind a server: then neither torch nor weights are loaded."""
     if config.policy.model.startswith(SERVED):
         from tadpole.reached import reach_policy
@@ -164,7 +164,7 @@ def _policy(config: Config) -> "Prepared | Served":
         return reach_policy(config)
     from tadpole.prepared import prepare_policy
 
-    return prepare_policy(config, cache_dir())
+    return prepare_policy(config, cache_dir(), progress=progress)
 
 
 def say_event(progress: Progress, event: "Event") -> None:
