@@ -47,7 +47,7 @@ class Behaviour:
         shown = [m["content"] for m in messages if m["role"] != "tool" or self.result != "lost"]
         text = " ".join(shown)
         tokens = len(text.split()) + (600 if told and self.described else 0)
-        time.sleep(self.wait + self.per_token * tokens)
+        time.sleep(self.wait * ("17 * 23" in text) + self.per_token * tokens)
         if tokens > self.window:
             if self.overflow == "refuse":
                 return 400, LONG

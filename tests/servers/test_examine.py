@@ -97,7 +97,7 @@ def test_every_kind_is_known_by_what_it_answers(served, kind):
          "--reasoning-parser qwen3"),
         ("other", {"think": "none"}, "reasoning", True, "none", ""),
         ("other", {"think": "none", "text": ""}, "answer", False, "is empty", "chat template"),
-        ("other", {"wait": 2.5}, "speed", True, "tokens a second", "a smaller model"),
+        ("other", {"wait": 2.1}, "speed", True, "tokens a second", "a smaller model"),
         ("other", {"usage": False}, "context", True, "cannot be measured", "usage.prompt_tokens"),
         ("llama.cpp", {"window": 1500}, "context", False, "tokens are read, not 3,000",
          "-c 3000 -np 1"),
@@ -128,9 +128,9 @@ async def test_a_window_is_found_to_a_sixteenth_by_few_questions(served):
 
 async def test_what_would_take_too_long_is_not_asked(served):
     server = served("other", per_token=0.0002)
-    found = (await looked_at(server, context=65_536, seconds=2.0))["context"]
+    found = (await looked_at(server, context=65_536, seconds=1.0))["context"]
     assert found.ok and found.more["ending"] == "time" and 1000 < found.more["holds"] < 20_000
-    assert "would take longer than 2 s" in found.detail and "doctor --seconds " in found.fix
+    assert "would take longer than 1 s" in found.detail and "doctor --seconds " in found.fix
 
 
 @pytest.mark.parametrize(
@@ -173,18 +173,18 @@ async def test_a_proxy_that_captures_this_machine(served, monkeypatch):
     assert "proxy" not in await looked_at(server)
 
 
-async def test_a_server_that_falls_over_in_between_is_said_to(served):
+async def test_a_server_that_goes_away_in_between_is_not_blamed_on_tools(served):
     server = served()
 
     def fall(handler):
-        if len(server.seen) > 1:
-            threading.Thread(target=server.shutdown).start()
-            server.server_close()
-        handler.give(500, {"error": "out of memory"})
+        threading.Thread(target=server.shutdown).start()
+        server.server_close()
+        handler.connection.close()
 
     server.script = [server.script[0], fall]
     found = await looked_at(server)
-    assert not found["tool call"].ok and "out of memory" in str(found["tool call"])
+    assert list(found) == ["server", "model", "answer", "speed", "reasoning", "needs"]
+    assert not found["answer"].ok and "cannot be reached" in found["answer"].detail
 
 
 def test_memory_by_precision():

@@ -84,6 +84,7 @@ async def calls_a_tool(who: Examinee) -> Finding:
     try:
         reply = await who.ask(messages, _CALLED, tools=True)
     except ModelError as error:
+        await _still_there(who)
         return Finding("tool call", False, str(error), fix=who.fix(Fault.TOOLS_REFUSED))
     if reply.calls:
         return _native(who, reply)
@@ -140,6 +141,7 @@ async def reads_a_result(who: Examinee) -> Finding:
         short = await who.ask(_with_result(who, "quartz"), 64, tools=True)
         long = await who.ask(_with_result(who, "quartz" + " river" * 300), 1, tools=True)
     except ModelError as error:
+        await _still_there(who)
         return Finding("tool result", False, str(error), fix=who.fix(Fault.RESULT))
     if "quartz" in (short.text + short.reasoning).lower():
         return Finding("tool result", True, "is seen by the model")
@@ -150,6 +152,11 @@ async def reads_a_result(who: Examinee) -> Finding:
         return Finding("tool result", False, detail, fix=who.fix(Fault.RESULT))
     detail = "is taken; whether the model sees it cannot be told"
     return Finding("tool result", True, detail, fix=who.fix(Fault.NO_USAGE))
+
+
+async def _still_there(who: Examinee) -> None:
+    """Raises ModelError where the server answers nothing any more: then tools are not to blame."""
+    await who.ask([_user("Hello.")], 1)
 
 
 def _with_result(who: Examinee, text: str) -> list[Message]:

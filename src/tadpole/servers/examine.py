@@ -67,7 +67,7 @@ async def examine(wish: Wish) -> AsyncIterator[Finding]:
         async for finding in _by_doing(who, wish, server):
             yield finding
     except ModelError as error:
-        yield Finding("answer", False, str(error), fix="look into the server's own log")
+        yield Finding("answer", False, str(error), fix="look into the log of the server")
     yield _memory(wish, server, model, host)
 
 
