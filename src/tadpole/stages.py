@@ -32,6 +32,10 @@ from tadpole.timing import timed
 from tadpole.trace import Attempt
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
+_NOT_TRAINED = (
+    "a model behind a server can be evaluated but not trained: give --model a Hugging Face "
+    "directory or name, and leave warmup.enabled at auto"
+)
 
 
 async def make(job: Job) -> list[Task]:
@@ -137,6 +141,8 @@ async def calibrate_tasks(job: Job) -> Split:
 
 async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
+    if job.config.policy.model.startswith(SERVED):
+        raise UsageError(_NOT_TRAINED)  # before anybody is sent to calibrate for it
     tasks = job.part(Part.TRAIN)
     lag = job.config.train.max_lag
     with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE, lag > 0) as start:
@@ -257,10 +263,7 @@ def prepared_policy(
 
 def _trainable(prepared: Prepared | Served) -> Prepared:
     if isinstance(prepared, Served):
-        raise UsageError(
-            "a model behind a server can be evaluated but not trained: give --model a Hugging "
-            "Face directory or name, and leave warmup.enabled at auto"
-        )
+        raise UsageError(_NOT_TRAINED)
     return prepared
 
 

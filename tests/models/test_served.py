@@ -106,6 +106,8 @@ async def test_a_served_policy_is_evaluated_but_not_trained(job):
     assert not job.warms_up
     with pytest.raises(UsageError, match="can be evaluated but not trained"):
         stages._trainable(prepared)
+    with pytest.raises(UsageError, match="can be evaluated but not trained"):
+        await stages.train(job)  # and not: calibrate first
 
 
 def test_no_address(settings, monkeypatch):

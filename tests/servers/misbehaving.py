@@ -20,7 +20,7 @@ class Behaviour:
     described: bool = True  # whether the template tells of tools
     two: str = "both"  # or one, broken, unnamed
     result: str = "seen"  # or counted, lost, refused
-    think: str = "field"  # or text, none
+    think: str = "field"  # or text, none, endless
     text: str = "391"
     window: int = 1 << 20
     overflow: str = "refuse"  # or cut
@@ -42,6 +42,8 @@ class Behaviour:
         last = messages[-1]
         if told and self.call == "refused":
             return 400, REFUSAL
+        if self.think == "endless" and body["max_tokens"] > 1:
+            return 200, completion("", "length", reasoning_content="Wait, but")
         if last["role"] == "tool" and self.result == "refused":
             return 500, {"error": {"message": "conversation roles must alternate"}}
         shown = [m["content"] for m in messages if m["role"] != "tool" or self.result != "lost"]
@@ -57,7 +59,7 @@ class Behaviour:
             self._before, tokens = text, max(1, len(text[kept:].split()))
         made = self.made(body, last, told)
         if self.usage:
-            made["usage"] = {"prompt_tokens": tokens, "completion_tokens": 10}
+            made["usage"] = {"prompt_tokens": tokens, "completion_tokens": 8}
         else:
             made.pop("usage")
         return 200, made

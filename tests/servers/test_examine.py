@@ -49,7 +49,7 @@ async def test_a_faultless_server_has_nothing_to_change(served):
     assert all(finding.ok and not finding.fix for finding in found.values()), found
     assert found["tool call"].more == {"form": "native"}
     assert found["context"].detail.startswith("3,000 tokens are read; the server says 8,192")
-    assert "tokens a second (10 in" in found["speed"].detail
+    assert "tokens a second (8 in" in found["speed"].detail
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ServerKind if kind is not ServerKind.OTHER])
@@ -96,8 +96,11 @@ def test_every_kind_is_known_by_what_it_answers(served, kind):
         ("vLLM", {"think": "text"}, "reasoning", True, "within the text",
          "--reasoning-parser qwen3"),
         ("other", {"think": "none"}, "reasoning", True, "none", ""),
+        ("llama.cpp", {"think": "endless"}, "tool call", True, "not at its end after 2,048 tokens",
+         "--reasoning-budget 0"),
+        ("other", {"think": "endless"}, "answer", True, "cannot be told", "Instruct variant"),
         ("other", {"think": "none", "text": ""}, "answer", False, "is empty", "chat template"),
-        ("other", {"wait": 2.1}, "speed", True, "tokens a second", "a smaller model"),
+        ("other", {"wait": 1.7}, "speed", True, "tokens a second", "a smaller model"),
         ("other", {"usage": False}, "context", True, "cannot be measured", "usage.prompt_tokens"),
         ("llama.cpp", {"window": 1500}, "context", False, "tokens are read, not 3,000",
          "-c 3000 -np 1"),

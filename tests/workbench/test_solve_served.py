@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 from making import FIXED, VENV, census, git
 from test_command_line import COMMAND, tadpole
+from test_solve import begun, bench_of
 
+from tadpole.errors import ModelError
+from tadpole.leaf.calls import CallFormat
+from tadpole.leaf.conversations.chat import ChatDialogue
+from tadpole.leaf.profile import make_profile
+from tadpole.models.openai_chat import OpenAIChat
+from tadpole.protocols import Sampling
+from tadpole.settings import LeafConfig, ProfileName
+from tadpole.workbench.leafsolver import LeafSolver
+from tadpole.workbench.solve import solve
+from tadpole.workbench.solver import Event, EventKind
 from tests.chat_server import Server, call, completion
 
 EDIT = json.dumps({"file_path": "calc.py", "old_string": "a - b", "new_string": "a + b"})
@@ -82,6 +93,7 @@ def test_from_an_issue_to_the_commit_in_the_log(repo: Path, server: Server):
     assert server.seen[1][2]["messages"][-1]["role"] == "tool"
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_is_one_line_and_the_job_goes_on(
     repo: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
@@ -105,6 +117,29 @@ def test_a_server_that_goes_away_is_one_line_and_the_job_goes_on(
     assert row["verdict"] == "pass" and last["proposal"] and row["turns"] <= 7
     assert {seen[2]["model"] for seen in other.seen} == {"qwen"}
     assert len(other.seen[0][2]["tools"]) == 5  # as it began, not as the embedded model's
+
+
+async def test_what_a_lost_server_cost_is_owed_again(
+    repo: Path, tmp_path: Path, server: Server, engine
+):
+    profile = make_profile(ProfileName.FULL, CallFormat.HERMES)
+    chat = OpenAIChat("qwen", base_url=server.url, tries=1)
+    asked = LeafSolver(engine, chat, ChatDialogue(profile), LeafConfig(), Sampling())
+    events: list[Event] = []
+    bench = bench_of(engine, tmp_path, events)
+    run, job, base = begun(repo, attempts=2)
+    look = completion("", "tool_calls", tool_calls=[call("Glob", '{"pattern": "*.py"}')])
+    server.script = [look, look, (500, b"crashed", {}), (500, b"crashed", {}), completion("No.")]
+    with pytest.raises(ModelError, match=r"no attempt could be made: .*crashed; then tadpole solv"):
+        await solve(bench, run, job, base, asked)
+    assert [event.name for event in events if event.kind is EventKind.STOP] == [
+        "llm_query_error"
+    ] * 2
+    rows = await solve(bench, run, job, base, asked)
+    assert [(row.number, row.stop.value, row.proposal) for row in rows] == [
+        (0, "agent", ""), (1, "agent", ""),
+    ]  # fmt: skip
+    assert run.load_trace("traces/0.json.gz").policy == "openai:qwen"
 
 
 def test_without_an_address_nothing_is_begun(repo: Path, monkeypatch: pytest.MonkeyPatch):

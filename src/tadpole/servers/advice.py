@@ -24,6 +24,7 @@ class Fault(Enum):
     OTHER_MODEL = auto()
     SILENT = auto()
     REASONING = auto()
+    ENDLESS = auto()
     TOOLS_REFUSED = auto()
     TOOLS_LOST = auto()
     NO_CALL = auto()
@@ -99,6 +100,10 @@ _ADVICE: Mapping[Fault, Mapping[ServerKind, str]] = {
         _SGLANG: "restart sglang.launch_server with --reasoning-parser {reasoning_parser}",
         _STUDIO: "Developer > Settings: switch on the separate field reasoning_content",
         _ANY: "switch on the separation of reasoning in the server (reasoning_content)",
+    },
+    Fault.ENDLESS: {
+        _LLAMA: "restart llama-server with --reasoning-budget 0, or take the Instruct variant",
+        _ANY: "switch thinking off in the chat template, or take the model's Instruct variant",
     },
     Fault.TOOLS_REFUSED: _PARSER,
     Fault.TOOLS_LOST: _TEMPLATE,

@@ -20,7 +20,7 @@ from tadpole.servers.finding import Finding
 from tadpole.servers.kind import ServerKind
 
 _SPOKEN = 256  # tokens that an answer may take, reasoning included
-_CALLED = 512
+_CALLED = 2048
 _SLOW = 5.0  # tokens a second below which an episode takes hours
 
 
@@ -54,9 +54,15 @@ async def speaks(who: Examinee) -> list[Finding]:
     begun = time.monotonic()
     reply = await who.ask([_user("What is 17 * 23? Answer in one sentence.")], _SPOKEN)
     seconds = time.monotonic() - begun
-    if not reply.text.strip() and not reply.reasoning:
+    if reply.text.strip():
+        first = Finding("answer", True, f"{reply.text.strip()[:60]!r}")
+    elif not reply.ended:
+        first = _endless(who, "answer", _SPOKEN)
+    elif not reply.reasoning:
         return [Finding("answer", False, "the answer is empty", fix=who.fix(Fault.SILENT))]
-    found = [Finding("answer", True, f"{reply.text.strip()[:60]!r}"), _speed(who, reply, seconds)]
+    else:
+        first = Finding("answer", True, "only reasoning")
+    found = [first, _speed(who, reply, seconds)]
     inside, _ = reasoning.split(reply.text)
     if reply.reasoning:
         found.append(Finding("reasoning", True, "comes in a field of its own"))
@@ -88,6 +94,8 @@ async def calls_a_tool(who: Examinee) -> Finding:
         return Finding("tool call", False, str(error), fix=who.fix(Fault.TOOLS_REFUSED))
     if reply.calls:
         return _native(who, reply)
+    if not reply.ended:
+        return _endless(who, "tool call", _CALLED)
     thought, rest = reasoning.split(reply.text)
     written = calls.parse(rest, CallFormat.HERMES)
     if any(call.error is None and call.name in who.profile.tools for call in written):
@@ -108,6 +116,12 @@ async def calls_a_tool(who: Examinee) -> Finding:
     return Finding("tool call", False, detail, fix=who.fix(Fault.NO_CALL))
 
 
+def _endless(who: Examinee, name: str, most: int) -> Finding:
+    """Nothing is known of what comes after."""
+    detail = f"cannot be told: not at its end after {most:,} tokens"
+    return Finding(name, True, detail, fix=who.fix(Fault.ENDLESS))
+
+
 def _native(who: Examinee, reply: Reply) -> Finding:
     first = reply.calls[0]
     if first.error or first.name not in who.profile.tools:
@@ -125,6 +139,8 @@ async def calls_two_tools(who: Examinee) -> Finding:
     if broken:
         detail = f"one of two cannot be read: {broken[0].error or f'no tool {broken[0].name!r}'}"
         return Finding("two calls", False, detail, fix=who.fix(Fault.BROKEN_CALL))
+    if not reply.ended:
+        return _endless(who, "two calls", _CALLED)
     if len(found) < 2:
         detail = f"{len(found)} of two calls in one turn"
         return Finding("two calls", True, detail, fix=who.fix(Fault.ONE_CALL))

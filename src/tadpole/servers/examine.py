@@ -151,7 +151,8 @@ async def _window(who: Examinee, wish: Wish, told: int | None) -> Finding:
         return Finding("context", False, f"a long prompt fails: {error}", fix=fix)
     says = f"; the server says {told:,}" if told else ""
     more = {"holds": found.holds, "told": told, "ending": found.ending.name.lower()}
-    holds = told if told and abs(told - found.holds) <= told // 8 else found.holds
+    near = told and abs(told - found.holds) <= told // 8
+    holds = told if near or (told and found.ending is Ending.TIME) else found.holds
     short = {"context": wish.context, "holds": holds}
     if found.ending is Ending.UNCOUNTED:
         detail = f"cannot be measured, the server does not count tokens{says}"
