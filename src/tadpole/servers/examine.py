@@ -166,7 +166,7 @@ async def _window(who: Examinee, wish: Wish, told: int | None) -> Finding:
     if found.ending is Ending.TRUNCATES:
         detail = f"longer prompts than {found.holds:,} tokens are silently cut{says}"
         return Finding("context", False, detail, more, who.fix(Fault.TRUNCATES, **short))
-    detail = f"{found.holds:,} tokens are read, not {wish.context:,}{says}"
+    detail = f"{holds:,} tokens are read, not {wish.context:,}{says}"
     return Finding("context", False, detail, more, who.fix(Fault.WINDOW, **short))
 
 
@@ -180,14 +180,13 @@ def _memory(wish: Wish, server: Server, model: str, host: str) -> Finding:
     if parameters is None:
         return Finding("needs", True, "not known: neither server nor name says how large it is")
     need = footprint(parameters, wish.context)
-    table = "; ".join(" ".join(line.split()) for line in need.lines())
-    detail = f"GiB for {parameters / 1e9:.3g}e9 weights at {wish.context:,} tokens: {table}"
+    detail = f"for {parameters / 1e9:.3g}e9 weights at {wish.context:,} tokens: {need.told()}"
     more = {"weights": need.weights, "cache": need.cache, "memory": wish.memory}
     served = server.weight_bytes(model)
     least = need.least() if served is None else served + min(need.cache.values())
     here = _near(host) and wish.memory
     if here:
-        detail += f"; here are {wish.memory / 2**30:.1f}"
+        detail += f"; here are {wish.memory / 2**30:.1f} GiB"
     short = here and least > wish.memory
     fix = advice(Fault.MEMORY, server.kind, model) if short else ""
     return Finding("needs", True, detail, more, fix)

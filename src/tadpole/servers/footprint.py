@@ -35,14 +35,13 @@ class Footprint:
         """The smallest of them that works."""
         return min(self.weights.values()) + min(self.cache.values())
 
-    def lines(self) -> list[str]:
-        """A table for a person, in GiB: weights down, cache across."""
-        head = "".join(f"{f'cache {name}':>13}" for name in self.cache)
-        rows = [f"{'weights':<10}{head}"]
-        for name, weight in self.weights.items():
-            cells = "".join(f"{(weight + cache) / 2**30:>13.1f}" for cache in self.cache.values())
-            rows.append(f"{name:<10}{cells}")
-        return rows
+    def told(self) -> str:
+        """The table in one line, in GiB."""
+        weights, cache = (
+            ", ".join(f"{name} {size / 2**30:.1f}" for name, size in part.items())
+            for part in (self.weights, self.cache)
+        )
+        return f"weights {weights} GiB, and cache {cache} GiB"
 
 
 def footprint(parameters: int, context: int) -> Footprint:
