@@ -80,9 +80,13 @@ def served(base: str, model: str, context: int, seconds: float) -> Iterator[Find
         key=os.environ.get("OPENAI_API_KEY", ""),
         memory=gpu_memory() or _memory(),
     )
+    findings = look(wish)
+
+    async def following() -> Finding | None:
+        return await anext(findings, None)
+
     with asyncio.Runner() as runner:
-        findings = look(wish)
-        while (finding := runner.run(anext(findings, None))) is not None:
+        while (finding := runner.run(following())) is not None:
             yield finding
 
 
