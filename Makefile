@@ -27,7 +27,7 @@ demo: $(VENV)/.installed
 	$(bin)/tadpole demo --run $(RUN)$(if $(QUICK),-quick --preset quick)
 
 test: $(VENV)/.installed-dev
-	$(bin)/python -m pytest -q
+	$(bin)/python -m pytest -q -n logical --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	$(bin)/python -m pytest -q -m slow

@@ -97,7 +97,7 @@ def test_line_numbers_are_those_of_grep(box):
 
 
 @pytest.mark.parametrize("tool", ["Read", "Write", "Edit", "Glob"])
-@pytest.mark.parametrize("path", ["/etc/hosts", "../../../../../etc/hosts", "out"])
+@pytest.mark.parametrize("path", ["/etc/hosts", "../" * 20 + "etc/hosts", "out"])
 def test_paths_outside_are_refused(box, tool, path):
     (box.root / "out").symlink_to("/etc/hosts")
     arguments = {

@@ -12,6 +12,22 @@ def test_what_can_be_compiled_is_and_the_rest_is_left_out(tmp_path: Path):
     assert set(made) == {good} and made[good].parent == tmp_path / "__pycache__"
 
 
+def test_what_is_fresh_stays_the_very_file_and_what_is_stale_is_made_again(tmp_path: Path):
+    source = tmp_path / "good.py"
+    source.write_text("x = 1\n")
+    compiled.cache_clear()
+    made = compiled(box_python(), (source,))[source]
+    first = made.stat().st_ino
+    compiled.cache_clear()  # as another process would meet it
+    compiled(box_python(), (source,))
+    assert made.stat().st_ino == first
+    source.write_text("x = 22\n")
+    compiled.cache_clear()
+    assert compiled(box_python(), (source,))[source] == made
+    assert made.stat().st_ino != first
+    assert [path.name for path in made.parent.iterdir()] == [made.name]
+
+
 async def test_a_box_starts_from_bytecode_of_its_own_toolbox(box, toolbox):
     result = await box.exec(["/bin/bash", "-c", "ls /.box/__pycache__"], timeout=20)
     names = [name.partition(".")[0] for name in result.stdout.split()]

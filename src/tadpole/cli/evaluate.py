@@ -34,9 +34,10 @@ def run(request: Request, policy: str) -> int:
     """
     from tadpole.cli.tables import outcomes
     from tadpole.evals.policies import PolicyRole
-    from tadpole.stages import evaluate_policy
 
     with request.job() as job:
+        from tadpole.stages import evaluate_policy
+
         board = asyncio.run(evaluate_policy(job, PolicyRole(policy)))
     request.result(board.as_dict(), lambda: outcomes({policy: board}))
     return int(board.untrusted > 0)

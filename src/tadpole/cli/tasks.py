@@ -49,9 +49,9 @@ def calibrate(request: Request) -> int:
     \b
     tadpole tasks calibrate --run runs/mine
     """
-    from tadpole.stages import calibrate_tasks
-
     with request.job(begins=bool(request.config.tasks.dir)) as job:
+        from tadpole.stages import calibrate_tasks
+
         found = asyncio.run(calibrate_tasks(job))
     lines = [
         f"{place.name:<24} {place.part.value:<9} rung {place.rung}  {place.passes}/{place.valid}"

@@ -17,9 +17,9 @@ def command(request: Request) -> int:
     \b
     tadpole train --run runs/mine --train.updates 50
     """
-    from tadpole.stages import train
-
     with request.job() as job:
+        from tadpole.stages import train
+
         trained = asyncio.run(train(job))
     request.result({"checkpoint": str(trained)}, lambda: str(trained))
     return 0

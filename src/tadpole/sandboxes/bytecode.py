@@ -10,11 +10,39 @@ from pathlib import Path
 
 from tadpole import process
 
+# What is fresh is left alone, and what somebody else made meanwhile is not replaced: a box that
+# is starting may have it mounted.
 _COMPILE = """
-import os, py_compile, sys
+import os, py_compile, struct, sys
+from importlib.util import MAGIC_NUMBER, cache_from_source
+
+def fresh(made, source):
+    status = os.stat(source)
+    stamps = int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+    try:
+        with open(made, "rb") as file:
+            return file.read(16) == MAGIC_NUMBER + struct.pack("<3I", 0, *stamps)
+    except OSError:
+        return False
+
+def compiled(source):
+    made = cache_from_source(source)
+    if fresh(made, source):
+        return made
+    beside = made + "." + str(os.getpid())
+    py_compile.compile(source, cfile=beside, doraise=True)
+    try:
+        os.link(beside, made)
+    except FileExistsError:
+        if not fresh(made, source):
+            os.replace(beside, made)
+    if os.path.exists(beside):
+        os.unlink(beside)
+    return made
+
 for source in sys.argv[1:]:
     try:
-        print(py_compile.compile(source, doraise=True))
+        print(compiled(source))
     except (OSError, py_compile.PyCompileError):
         print()
 """
