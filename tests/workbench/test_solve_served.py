@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from making import FIXED, VENV, census, git
-from test_command_line import COMMAND, tadpole
 from test_solve import begun, bench_of
+from test_verbs import COMMAND, tadpole
 
 from tadpole.errors import ModelError
 from tadpole.leaf.calls import CallFormat
