@@ -102,7 +102,8 @@ _ADVICE: Mapping[Fault, Mapping[ServerKind, str]] = {
         _ANY: "switch on the separation of reasoning in the server (reasoning_content)",
     },
     Fault.ENDLESS: {
-        _LLAMA: "restart llama-server with --reasoning-budget 0, or take the Instruct variant",
+        _LLAMA: "restart llama-server with --reasoning off (older ones: --reasoning-budget 0), or "
+        "take the model's Instruct variant",
         _ANY: "switch thinking off in the chat template, or take the model's Instruct variant",
     },
     Fault.TOOLS_REFUSED: _PARSER,
