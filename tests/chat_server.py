@@ -32,6 +32,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.script, self.seen, self.times = [], [], []
+        self.pages = {}  # path -> what a GET of it gives: a body, or (status, body)
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -43,6 +44,11 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        found = self.server.pages.get(self.path, (404, {"error": "no such page"}))
+        status, content = found if isinstance(found, tuple) else (200, found)
+        self.give(status, content)
+
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         at = len(self.server.seen)

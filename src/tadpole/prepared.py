@@ -1,4 +1,4 @@
-"""A policy of a run: in memory (weights, dialogue, whoever samples it), or behind a server."""
+"""A policy of a run in memory: weights, dialogue, and whoever samples it."""
 
 import os
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ import torch
 import transformers
 
 from tadpole.config import Config
-from tadpole.leaf.calls import CallFormat, format_of
-from tadpole.leaf.conversations.chat import ChatDialogue
+from tadpole.leaf.calls import format_of
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
 from tadpole.models.embedded import embedded_policy
@@ -20,9 +19,8 @@ from tadpole.models.engines.vllm import VLLM
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
 from tadpole.models.memory import give_back_all
-from tadpole.models.openai_chat import OpenAIChat
-from tadpole.protocols import ChatModel
-from tadpole.settings import EMBEDDED, SERVED, EngineKind
+from tadpole.progress import Progress
+from tadpole.settings import EMBEDDED, EngineKind
 
 SERVED_AS = "policy"  # the name under which a vLLM server serves the model
 
@@ -41,29 +39,12 @@ class Prepared:
         self.policy.close()
 
 
-@dataclass(frozen=True)
-class Served:
-    """What episodes need of a policy behind a server; there is nothing to update."""
-
-    policy: ChatModel
-    dialogue: ChatDialogue
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-def reach_policy(config: Config) -> Served:
-    """The model ``openai:NAME`` of the configuration.
-
-    Raises ConfigError where OPENAI_BASE_URL is not set. The server is not asked yet.
-    """
-    profile = make_profile(config.leaf.profile, CallFormat.HERMES)
-    model = OpenAIChat(config.policy.model.removeprefix(SERVED))
-    return Served(model, ChatDialogue(profile))
-
-
 def prepare_policy(
-    config: Config, cache: Path, weights: Path | None = None, apart: bool = False
+    config: Config,
+    cache: Path,
+    weights: Path | None = None,
+    apart: bool = False,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
@@ -79,7 +60,7 @@ def prepare_policy(
     dtype = pick_dtype(asked.dtype.value, device)
     location: Path | str | None = weights
     if location is None:
-        location = embedded_policy(cache) if asked.model == EMBEDDED else asked.model
+        location = embedded_policy(cache, progress) if asked.model == EMBEDDED else asked.model
     loaded = load_model(location, device)
     call_format = format_of(loaded.tokenizer.chat_template or "")
     profile = make_profile(config.leaf.profile, call_format)

@@ -18,7 +18,8 @@ from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
 from tadpole.pilot.trial import Rules
-from tadpole.prepared import Prepared, Served, prepare_policy, reach_policy
+from tadpole.prepared import Prepared, prepare_policy
+from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
@@ -31,6 +32,10 @@ from tadpole.timing import timed
 from tadpole.trace import Attempt
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
+_NOT_TRAINED = (
+    "a model behind a server can be evaluated but not trained: give --model a Hugging Face "
+    "directory or name, and leave warmup.enabled at auto"
+)
 
 
 async def make(job: Job) -> list[Task]:
@@ -136,6 +141,8 @@ async def calibrate_tasks(job: Job) -> Split:
 
 async def train(job: Job) -> Path:
     """Climb on the training tasks; returns the directory of the last checkpoint."""
+    if job.config.policy.model.startswith(SERVED):
+        raise UsageError(_NOT_TRAINED)  # before anybody is sent to calibrate for it
     tasks = job.part(Part.TRAIN)
     lag = job.config.train.max_lag
     with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE, lag > 0) as start:
@@ -247,7 +254,7 @@ def prepared_policy(
     if weights is None and job.config.policy.model.startswith(SERVED):
         prepared = reach_policy(job.config)
     else:
-        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart)
+        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart, job.progress)
     try:
         yield prepared
     finally:
@@ -256,10 +263,7 @@ def prepared_policy(
 
 def _trainable(prepared: Prepared | Served) -> Prepared:
     if isinstance(prepared, Served):
-        raise UsageError(
-            "a model behind a server can be evaluated but not trained: give --model a Hugging "
-            "Face directory or name, and leave warmup.enabled at auto"
-        )
+        raise UsageError(_NOT_TRAINED)
     return prepared
 
 

@@ -131,6 +131,20 @@ COUNTING = (
 )
 
 
+# They name the tool role, and yet not every result is seen, or one is seen twice.
+RESULT = (
+    "{% for m in messages %}{% if m['role'] == 'tool' %}{{ '<|im_start|>tool' }}WHAT"
+    "{{ '<|im_end|>\n' }}{% else %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] "
+    "+ '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+SWALLOWING = RESULT.replace("WHAT", "")
+FIRST = "messages[loop.index0 - 1]['role'] != 'tool'"
+ONE_A_TURN = RESULT.replace("WHAT", f"{{% if {FIRST} %}}{{{{ m['content'] }}}}{{% endif %}}")
+TWICE = RESULT.replace("WHAT", "{{ m['content'] }}{{ m['content'] }}")
+DEAF = SWALLOWING.replace("'tool' %}", "'user' %}")
+
+
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
@@ -140,6 +154,10 @@ COUNTING = (
         (REFUSING, "System role not supported"),
         (NO_END, "does not close the assistant's turn"),
         (None, "no chat template"),
+        (SWALLOWING, "shows 0 of 1 tool results"),
+        (ONE_A_TURN, "shows 1 of 2 tool results"),
+        (TWICE, "shows 2 of 1 tool results"),
+        (DEAF, "does not show the user's message"),
     ],
 )
 def test_templates_that_cannot_be_continued_are_refused(make_tokenizer, template, reason):
@@ -147,8 +165,9 @@ def test_templates_that_cannot_be_continued_are_refused(make_tokenizer, template
     tokenizer.chat_template = template
     if template == "forgetful":
         tokenizer = make_tokenizer(template)
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(ModelError, match=reason) as error:
         Dialogue(tokenizer, HERMES, COMPACT)
+    assert "\n" not in str(error.value)
 
 
 def test_schemas_go_where_the_template_takes_them(make_tokenizer):

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from tadpole.errors import ModelError
+from tadpole.models.embedded import embedded_policy
 from tadpole.models.loading import load_model, weights_hash
+from tadpole.progress import Progress
 from tests.tiny import byte_tokenizer, llama
 
 
@@ -62,3 +64,13 @@ def test_broken_config(directory, text):
 def test_no_model_at_all(tmp_path):
     assert "no config.json" in refused(tmp_path)
     assert "no config.json" in refused(tmp_path / "nothing")
+
+
+@pytest.mark.slow
+def test_the_embedded_model_is_made_with_our_own_progress_alone(tmp_path, capfd):
+    path = embedded_policy(tmp_path, Progress())
+    assert (path / "config.json").exists() and (path / "model.safetensors").exists()
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines()[0] == "make the embedded model: 2 to do, 0 done"
+    assert "GGUF" not in said.err and "%|" not in said.err

@@ -37,7 +37,7 @@ async def test_what_is_asked_and_what_comes_back(server):
     assert body == {
         "model": "m", "messages": [{"role": "user", "content": "hello é"}], "temperature": 0.6,
         "top_p": 0.95, "top_k": 20, "max_tokens": 99, "seed": 5, "tools": [tool],
-        "tool_choice": "auto", "min_p": 0,
+        "tool_choice": "auto", "parallel_tool_calls": True, "min_p": 0,
     }  # fmt: skip
 
 

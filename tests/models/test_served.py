@@ -8,9 +8,9 @@ from tadpole.evals.policies import PolicyRole
 from tadpole.job import Job
 from tadpole.models.openai_chat import OpenAIChat
 from tadpole.outcome import Outcome, StopReason
-from tadpole.prepared import Served, reach_policy
 from tadpole.progress import Progress
 from tadpole.protocols import Sampling, SandboxSpec
+from tadpole.reached import Served, reach_policy
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
 from tadpole.scripted import ScriptedEngine, ScriptedGrader
@@ -106,6 +106,8 @@ async def test_a_served_policy_is_evaluated_but_not_trained(job):
     assert not job.warms_up
     with pytest.raises(UsageError, match="can be evaluated but not trained"):
         stages._trainable(prepared)
+    with pytest.raises(UsageError, match="can be evaluated but not trained"):
+        await stages.train(job)  # and not: calibrate first
 
 
 def test_no_address(settings, monkeypatch):

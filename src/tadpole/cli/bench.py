@@ -4,14 +4,17 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tadpole.cli.verb import Request
-from tadpole.config import Config
+from tadpole.config import PUBLISHED, Config, load
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir, cache_dir
+from tadpole.settings import SERVED
 
 if TYPE_CHECKING:
+    from tadpole.prepared import Prepared
+    from tadpole.reached import Served
     from tadpole.workbench.job import AttemptRow, Job
     from tadpole.workbench.solve import Bench
     from tadpole.workbench.solver import Event, Solver
@@ -37,6 +40,8 @@ class Here:
         from tadpole.workbench.job import Job, create
         from tadpole.workbench.solve import at, rules_of
 
+        if config.policy.model.startswith(SERVED):
+            _policy(config, self.progress)  # where there is no address nothing is begun
         base = read_base(self.git, dirty=dirty)
         rules_of(base, command)  # a policy that cannot be read is told before any work
         self.progress.say(f"working on {at(base, self.bench.environment)}")
@@ -51,6 +56,7 @@ class Here:
             attempts=attempts,
             seed=config.run.seed or random.SystemRandom().randrange(1 << 31),
             model=config.policy.model,
+            settings=_shaping(config),
             venv=str(self.bench.environment.venv or ""),
             test_command=command,
             follows=asked[1],
@@ -77,9 +83,9 @@ class Here:
         return f"{old.passport.statement}\n\n{told}", old.id
 
     async def solve(
-        self, run: RunDir, job: "Job", config: Config, tell: "Callable[[Event], None]"
+        self, run: RunDir, job: "Job", request: Request, tell: "Callable[[Event], None]"
     ) -> "list[AttemptRow]":
-        """Make what the job owes with the configuration's model."""
+        """Make what the job owes, with the settings it began with but for those typed now."""
         from dataclasses import replace
 
         from tadpole.settings import ProfileName
@@ -88,10 +94,9 @@ class Here:
 
         base = read_base(self.git, dirty=job.dirty, commit=job.commit)
         bench = replace(self.bench, tell=tell)
-        config = config.model_copy(
-            update={"policy": config.policy.model_copy(update={"model": job.model})}
-        )
-        with _solver(config, bench) as solver:
+        kept = job.settings or _shaping(request.config)
+        config = load({**kept, **request.flags, "policy.model": job.model}, preset=PUBLISHED)
+        with _solver(config, bench, self.progress) as solver:
             notes = config.leaf.profile is ProfileName.FULL
             return await solve(bench, run, job, base, solver, notes=notes)
 
@@ -125,15 +130,14 @@ def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = Fa
 class _solver:
     """The configuration's model as a solver, for the length of a ``with``."""
 
-    def __init__(self, config: Config, bench: "Bench") -> None:
-        self._config, self._bench = config, bench
+    def __init__(self, config: Config, bench: "Bench", progress: Progress) -> None:
+        self._config, self._bench, self._progress = config, bench, progress
 
     def __enter__(self) -> "Solver":
-        from tadpole.prepared import prepare_policy
         from tadpole.workbench.leafsolver import LeafSolver
 
         config = self._config
-        self._prepared = prepare_policy(config, cache_dir())
+        self._prepared = _policy(config, self._progress)
         return LeafSolver(
             self._bench.engine,
             self._prepared.policy,
@@ -144,6 +148,23 @@ class _solver:
 
     def __exit__(self, *error: object) -> None:
         self._prepared.close()
+
+
+def _shaping(config: Config) -> dict[str, Any]:
+    """The settings that shape an attempt, by dotted name."""
+    whole = config.model_dump(mode="json", include={"run", "policy", "leaf", "eval"})
+    return {f"{section}.{key}": value for section, of in whole.items() for key, value in of.items()}
+
+
+def _policy(config: Config, progress: Progress) -> "Prepared | Served":
+    """In memory, or behind a server: then neither torch nor weights are loaded."""
+    if config.policy.model.startswith(SERVED):
+        from tadpole.reached import reach_policy
+
+        return reach_policy(config)
+    from tadpole.prepared import prepare_policy
+
+    return prepare_policy(config, cache_dir(), progress=progress)
 
 
 def say_event(progress: Progress, event: "Event") -> None:

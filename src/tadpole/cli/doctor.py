@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import click
 
 from tadpole.errors import SandboxError
 from tadpole.rundir import cache_dir
+from tadpole.servers.finding import Finding
+from tadpole.settings import SERVED
 
 if TYPE_CHECKING:
     from tadpole.sandboxes.probe import ProbeReport
@@ -21,50 +24,93 @@ MEMORY = 6 << 30  # bytes: what the demo may need
 DISK = 5 << 30
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. ``more`` is for machines."""
-
-    name: str
-    ok: bool
-    detail: str
-    more: dict[str, Any] = field(default_factory=dict)
-
-
 @click.command(name="doctor")
+@click.option("--model", default="", metavar="openai:NAME", help="Look at this served model too.")
+@click.option("--context", default=65_536, show_default=True, help="Tokens that are wished for.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, help="For finding out how many are read."
+)
 @click.option("--image", default="", help="Image for the container engine (sandbox.image).")
 @click.option("--verbose", is_flag=True, help="Tell every break-out that was tried.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(image: str, verbose: bool, as_json: bool) -> int:
+def command(
+    *, model: str, context: int, seconds: float, image: str, verbose: bool, as_json: bool
+) -> int:
     """Check the sandbox engines (by trying to break out), the model, disk and memory.
 
     For every engine: what it holds, and which limits it can enforce here; hard (the kernel),
     watched (ended within tenths of a second), or none. Exit code 3 where something is
     missing that a run needs, above all an engine that holds.
+
+    With --model openai:NAME, or where OPENAI_BASE_URL is set, the server there is tried out: by
+    calling tools, giving results, and asking with ever longer prompts. What is wrong ends with
+    what to change.
+
+    \b
+    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 tadpole doctor --model openai:NAME
     """
-    findings = list(examine(cache_dir(), image, verbose=verbose))
+    if model and not model.startswith(SERVED):
+        raise click.UsageError(f"--model takes openai:NAME, a model behind a server, not {model}")
+    base = os.environ.get("OPENAI_BASE_URL", "")
+    found = examine(cache_dir(), image, verbose=verbose, served=bool(model or base))
+    if model or base:
+        found = chain(found, served(base, model.removeprefix(SERVED), context, seconds))
+    findings = []
+    for finding in found:
+        findings.append(finding)
+        if not as_json:
+            fix = f"\n{'':<15}-> {finding.fix}" if finding.fix else ""
+            click.echo(f"{finding.mark} {finding.name:<11} {finding.detail}{fix}")
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        for finding in findings:
-            mark = "ok " if finding.ok else "BAD"
-            click.echo(f"{mark} {finding.name:<10} {finding.detail}")
     return 0 if all(finding.ok for finding in findings) else 3
 
 
-def examine(cache: Path, image: str = "", *, verbose: bool = False) -> Iterator[Finding]:
-    """Look at everything; the slow part is the sandbox engines, a second or two each."""
+def served(base: str, model: str, context: int, seconds: float) -> Iterator[Finding]:
+    """Look at the server at ``base``, one finding as soon as it is there. Raises ConfigError."""
+    from tadpole.servers.examine import Wish
+    from tadpole.servers.examine import examine as look
+    from tadpole.servers.footprint import gpu_memory
+
+    wish = Wish(
+        base=base,
+        model=model,
+        context=context,
+        seconds=seconds,
+        key=os.environ.get("OPENAI_API_KEY", ""),
+        memory=gpu_memory() or _memory(),
+    )
+    findings = look(wish)
+
+    async def following() -> Finding | None:
+        return await anext(findings, None)
+
+    with asyncio.Runner() as runner:
+        while (finding := runner.run(following())) is not None:
+            yield finding
+
+
+def examine(
+    cache: Path, image: str = "", *, verbose: bool = False, served: bool = False
+) -> Iterator[Finding]:
+    """Look at this machine; the slow part is the sandbox engines, a second or two each.
+
+    ``served``: the model is behind a server, so none is needed here.
+    """
     from tadpole.models.embedded import DIRECTORY
 
     yield from _sandboxes(image, verbose)
-    model = cache / "models" / DIRECTORY
-    there = (model / "config.json").exists()
-    yield Finding("model", True, f"{model}" if there else "embedded model: fetched when first used")
+    if not served:
+        model = cache / "models" / DIRECTORY
+        there = (model / "config.json").exists()
+        told = f"{model}" if there else "embedded model: fetched when first used"
+        yield Finding("model", True, told)
     existing = next(path for path in (cache, *cache.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     yield Finding("disk", free >= DISK, f"{_gib(free)} free for {cache}, {_gib(DISK)} wanted")
     memory = _memory()
-    yield Finding("memory", memory >= MEMORY, f"{_gib(memory)}, {_gib(MEMORY)} wanted")
+    wanted = "" if served else f", {_gib(MEMORY)} wanted"
+    yield Finding("memory", served or memory >= MEMORY, f"{_gib(memory)}{wanted}")
     yield Finding("cpus", True, f"{len(os.sched_getaffinity(0))} usable")
 
 

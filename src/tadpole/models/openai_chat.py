@@ -105,7 +105,8 @@ class OpenAIChat:
         if sampling.top_k:  # not in OpenAI's own interface, but in those of local servers
             body["top_k"] = sampling.top_k
         if tools:
-            body |= {"tools": list(tools), "tool_choice": "auto"}
+            # llama.cpp allows one call a turn unless it is asked for more.
+            body |= {"tools": list(tools), "tool_choice": "auto", "parallel_tool_calls": True}
         content = json.dumps(body | self._extra).encode()
         async with httpx2.AsyncClient(timeout=self._timeout, verify=self._verify) as client:
             for left in reversed(range(self._tries)):

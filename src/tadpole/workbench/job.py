@@ -5,7 +5,7 @@ import time
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -42,6 +42,7 @@ class Job(BaseModel):
     attempts: int
     seed: int
     model: str
+    settings: dict[str, Any] = {}  # by dotted name: what shapes an attempt, so that it resumes
     venv: str  # empty: the system's Python
     test_command: str = ""  # given for this job; empty: as the policy says
     follows: str = ""  # the proposal that was to be asked again

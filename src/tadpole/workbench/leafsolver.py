@@ -1,23 +1,24 @@
-"""Attempts by the Leaf loop over a policy that speaks in tokens."""
+"""Attempts by the Leaf loop, over a policy in tokens or a chat model behind a server."""
 
 from importlib.metadata import version
 
+from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY
-from tadpole.protocols import Sampling, SandboxEngine, TokenPolicy
+from tadpole.protocols import ChatModel, Sampling, SandboxEngine, TokenPolicy
 from tadpole.settings import LeafConfig
 from tadpole.workbench.solver import Ask, Attempted, Event, EventKind, Told
 
 
 class LeafSolver:
-    """The Leaf loop over a token policy."""
+    """The Leaf loop. ``dialogue`` is the one that goes with ``policy``: tokens or messages."""
 
     def __init__(
         self,
         engine: SandboxEngine,
-        policy: TokenPolicy,
-        dialogue: Dialogue,
+        policy: TokenPolicy | ChatModel,
+        dialogue: Dialogue | ChatDialogue,
         settings: LeafConfig,
         sampling: Sampling,
     ) -> None:
@@ -26,7 +27,7 @@ class LeafSolver:
 
     @property
     def model(self) -> str:
-        """The fingerprint of the weights."""
+        """The fingerprint of the weights, or the server's name for its model."""
         return self._policy.fingerprint
 
     @property

@@ -14,21 +14,40 @@ never from the patched tree.
     newly_failing = "block"
     max_files = 20                # above these it is of a size to be told
     max_lines = 400
+
+    [commands]                    # of the model, while it works; by their first words
+    allow = ["pytest", "git log"] # nothing else runs; left out: all that is not denied
+    deny = ["pip install"]
 """
 
 import difflib
+import shlex
 import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tadpole.errors import ConfigError
+from tadpole.leaf.approval import Approval, CommandPolicy
 from tadpole.repos.files import Files
 from tadpole.workbench.finding import Action, Check
 
 FILE = ".tadpole.toml"
 _BLOCK, _WARN, _IGNORE = Action.BLOCK, Action.WARN, Action.IGNORE
+
+
+def _words(prefix: Any) -> Any:
+    """``"git push"`` as the words that bash would see. Raises ValueError."""
+    if not isinstance(prefix, str):
+        return prefix
+    words = shlex.split(prefix)
+    if not words:
+        raise ValueError("an empty prefix: name a program, or leave it out")
+    return tuple(words)
+
+
+Prefix = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 class _Part(BaseModel):
@@ -81,11 +100,29 @@ class GatePolicy(_Part):
         return found
 
 
+class CommandsPolicy(_Part):
+    """Which Bash commands of the model run. Nobody is asked while it works: what would have to
+    be asked about does not run."""
+
+    allow: tuple[Prefix, ...] | None = None  # None: in its box it may run what is not denied
+    deny: tuple[Prefix, ...] = ()
+
+    def refusal(self, command: str) -> str:
+        """Why ``command`` does not run; empty where it does."""
+        if self.allow is None and not self.deny:
+            return ""
+        decision = CommandPolicy(self.allow or (), self.deny).decide(command)
+        denied = decision.approval is Approval.DENY
+        outside = self.allow is not None and decision.approval is not Approval.ALLOW
+        return decision.reason if denied or outside else ""
+
+
 class GateRules(_Part):
     """The whole file."""
 
     tests: TestsPolicy = TestsPolicy()
     gate: GatePolicy = GatePolicy()
+    commands: CommandsPolicy = CommandsPolicy()
 
 
 def read_policy(base: Files) -> GateRules:

@@ -8,11 +8,11 @@ its row is written, and every box and scratch tree is gone when this returns or 
 import hashlib
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tadpole.errors import UsageError
-from tadpole.outcome import STOP_POLICY
+from tadpole.errors import ModelError, SandboxDied, UsageError
+from tadpole.outcome import STOP_POLICY, StopReason
 from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.rundir import RunDir
 from tadpole.together import together
@@ -55,8 +55,9 @@ async def solve(
 ) -> list[AttemptRow]:
     """Make the attempts that the job still owes; returns the rows of all, best proposal first.
 
-    ``notes``: whether the model is also told what AGENTS.md says. Raises SandboxUnavailable,
-    UsageError where the base is another by now.
+    ``notes``: whether the model is also told what AGENTS.md says. What infrastructure broke is
+    owed again; where that is all there is, ModelError or SandboxDied is raised. Raises
+    SandboxUnavailable, UsageError where the base is another by now.
     """
     if base.digest != job.base:
         raise UsageError(
@@ -70,7 +71,14 @@ async def solve(
         gate = Gate(bench.engine, bench.environment, base, tree, rules_of(base, job.test_command))
         work = _Work(bench, run, job, base, solver, gate, notes)
         await together(work.attempt(n) for n in range(job.attempts) if n not in done)
-    return ranked(run.rows(TABLE, AttemptRow))
+    rows = ranked(run.rows(TABLE, AttemptRow))
+    if not rows and work.broken:
+        stop, why = work.broken[0]
+        kind = SandboxDied if stop is StopReason.TOOL_ERROR else ModelError
+        raise kind(f"no attempt could be made: {why}; then tadpole solve --resume")
+    for stop, why in work.broken:
+        bench.say(f"an attempt could not be made: {stop.value}: {why}")
+    return rows
 
 
 def ranked(rows: list[AttemptRow]) -> list[AttemptRow]:
@@ -140,6 +148,7 @@ class _Work:
     solver: Solver
     gate: Gate
     notes: bool
+    broken: list[tuple[StopReason, str]] = field(default_factory=list)
 
     async def attempt(self, number: int) -> None:
         """One attempt to its row. What infrastructure broke leaves none: it is owed again."""
@@ -154,11 +163,12 @@ class _Work:
             spec=spec,
             seed=_seed(self.job.seed, number),
             tell=self.bench.tell,
+            refusal=self.gate.rules.commands.refusal,
         )
         got = await self.solver.attempt(ask)
         trace = got.trace
         if STOP_POLICY[trace.stop].retry:
-            self.bench.say(f"attempt {number}: {trace.stop.value}: {trace.error}")
+            self.broken.append((trace.stop, trace.error))
             return
         change = change_of(self.base, got.delta)
         if got.left_out:

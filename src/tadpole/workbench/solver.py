@@ -1,7 +1,7 @@
 """What makes an attempt: an isolated tree goes in, a change and a trace come out.
 
 :class:`Solver` is all that a job knows of models. :mod:`tadpole.workbench.leafsolver` is the one
-over a policy that speaks in tokens.
+that runs the Leaf loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,13 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from tadpole.leaf import toolbox
+from tadpole.leaf.tools import ToolName
 from tadpole.protocols import ExecResult, Sandbox, SandboxSpec
 from tadpole.task import FileChange
 from tadpole.trace import Observation, Record, Trace
+
+_RULED = "which commands run is in the repository's policy, so do without this one"
 
 
 class EventKind(StrEnum):
@@ -45,6 +49,7 @@ class Ask:
     spec: SandboxSpec
     seed: int
     tell: Callable[[Event], None]
+    refusal: Callable[[str], str] = lambda command: ""  # why a Bash command does not run, or ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,12 @@ class Solver(Protocol):
 
 
 class Told:
-    """A sandbox that tells of every call as it happens. For whoever runs a loop over one."""
+    """A sandbox that tells of every call as it happens, and runs no command that the repository's
+    policy refuses. For whoever runs a loop over one.
+
+    Does not protect against: a refused program that runs from within an allowed one, or from a
+    script that the model writes. The box is the wall.
+    """
 
     def __init__(self, box: Sandbox, ask: Ask) -> None:
         self._box, self._ask = box, ask
@@ -87,7 +97,12 @@ class Told:
         """As the box does, told before and after."""
         number, tell = self._ask.number, self._ask.tell
         tell(Event(attempt=number, kind=EventKind.CALL, name=name, arguments=dict(arguments)))
-        seen = await self._box.tool(name, arguments)
+        refused = self._ask.refusal(_command(arguments)) if name == ToolName.BASH else ""
+        if refused:
+            text = f"PermissionError: not run: {refused[:500]}; {_RULED}"
+            seen = Observation(text=text, error=True)
+        else:
+            seen = await self._box.tool(name, arguments)
         tell(
             Event(
                 attempt=number, kind=EventKind.RESULT, name=name, text=seen.text, error=seen.error
@@ -114,3 +129,11 @@ class Told:
     async def close(self) -> None:
         """As the box does."""
         await self._box.close()
+
+
+def _command(arguments: Mapping[str, Any]) -> str:
+    """The command line that the box would run; empty where it would refuse the arguments."""
+    try:
+        return str(toolbox.coerced(ToolName.BASH, dict(arguments))["command"])
+    except (ValueError, TypeError):
+        return ""
