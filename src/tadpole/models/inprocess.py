@@ -23,6 +23,7 @@ import torch
 
 from tadpole.errors import ModelError
 from tadpole.models.draw import draw
+from tadpole.models.memory import give_back
 from tadpole.models.padded import PaddedDecoder
 from tadpole.models.rounded import copy_weights, rounded_copy, separate_copy
 from tadpole.models.slots import SlotDecoder, common_prefix, has_plain_attention
@@ -138,6 +139,7 @@ class InProcessPolicy:
         """Drop all caches, their memory too. Only while no request is open."""
         if self._decoder is not None:
             self._decoder.forget()
+        give_back()  # decoding leaves holes of every length
 
     def refresh(self, fingerprint: str, version: int) -> None:
         """The model's weights have changed: sample from the new ones, forget all caches.

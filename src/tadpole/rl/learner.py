@@ -110,6 +110,7 @@ class Learner:
                 worst = max(worst, float(gap_N.max()))
                 dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
                 entropy += float(entropy_N.sum())
+            give_back()
         with self._timed():
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
@@ -138,6 +139,7 @@ class Learner:
             loss = -logp_N.sum() / trainable
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+            give_back()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
         for settings in self.optimizer.param_groups:
             settings["lr"] = self.lr * lr_share
