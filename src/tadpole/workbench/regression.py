@@ -212,8 +212,8 @@ def _missing(suite: Suite, why: str) -> str:
     """What to do where there is no pytest to run."""
     if "No module named 'pytest'" not in why:
         return ""
-    where = "in that environment" if suite.environment.venv else "in one of the repository's own"
-    return f"; install it {where}, or name one that has it with --venv"
+    where = "that environment" if suite.environment.venv else "a .venv of the repository"
+    return f"; install it in {where}, or name an environment that has it with --venv"
 
 
 def _not_run(report: TestReport) -> str:
