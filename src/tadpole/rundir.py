@@ -324,8 +324,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _named(error: BaseException, path: Path) -> BaseException:
     """A failed write (a full disk) knows its file descriptor, but not what a person needs."""
-    if isinstance(error, OSError) and error.filename is None:
-        error.filename = str(path)
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, error.strerror, str(path))  # not the file beside it
     return error
 
 

@@ -230,8 +230,9 @@ def test_a_failed_atomic_write_leaves_the_old_file_and_nothing_else(tmp_path: Pa
     target = tmp_path / "file"
     write_atomic(target, b"old")
     (tmp_path / "dir").mkdir()
-    with pytest.raises(OSError, match=r".*"):
+    with pytest.raises(IsADirectoryError) as told:
         write_atomic(tmp_path / "dir", b"new")
+    assert told.value.filename == str(tmp_path / "dir")  # not the file beside it
     assert target.read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dir", "file"]
 

@@ -176,6 +176,15 @@ def test_weights_that_another_put_there(trained):
     assert "are not those that were written" in provenance(rundir, lag).violation
 
 
+def test_trained_weights_that_are_gone_are_no_yes(trained):
+    rundir, lag = trained
+    note_policy(rundir, PolicyRow(role=PolicyRole.AFTER, fingerprint="trained", update=4))
+    assert provenance(rundir, lag).violation == ""
+    shutil.rmtree(rundir.path / "checkpoints")
+    with pytest.raises(RunError, match="weights of update 4 are gone"):
+        provenance(rundir, lag)
+
+
 def test_a_checkpoint_of_another_line(trained):
     rundir, lag = trained
     state = checkpoints(rundir.path / "checkpoints")[-1] / STATE

@@ -31,6 +31,7 @@ def tadpole(repo: Path, *args: str, stdin: str = "") -> subprocess.CompletedProc
         (("solve", "  "), "the issue is empty"),
         (("solve", "--issue", "none.md"), "none.md cannot be read"),
         (("solve", "x", "--venv", "."), "is no virtual environment"),
+        (("solve", "x", "--model", "/nowhere"), "is no model directory"),
         (("solve", "--resume"), "no unfinished job"),
         (("review", "abc"), "no proposal 'abc' of this repository"),
         (("apply",), "no proposal that is approved"),

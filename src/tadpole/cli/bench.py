@@ -10,7 +10,7 @@ from tadpole.cli.verb import Request
 from tadpole.config import PUBLISHED, Config, load
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir, cache_dir
-from tadpole.settings import SERVED
+from tadpole.settings import EMBEDDED, SERVED
 
 if TYPE_CHECKING:
     from tadpole.prepared import Prepared
@@ -44,6 +44,7 @@ class Here:
             _policy(config, self.progress)  # where there is no address nothing is begun
         base = read_base(self.git, dirty=dirty)
         rules_of(base, command)  # a policy that cannot be read is told before any work
+        _look(config.policy.model)
         self.progress.say(f"working on {at(base, self.bench.environment)}")
         for note in base.notes:
             self.progress.say(note)
@@ -148,6 +149,19 @@ class _solver:
 
     def __exit__(self, *error: object) -> None:
         self._prepared.close()
+
+
+def _look(model: str) -> None:
+    """A mistyped directory is told before a job begins that could never go on."""
+    from tadpole.errors import UsageError
+
+    path = Path(model)
+    meant = path.exists() or model.startswith((".", "/", "~"))
+    if model != EMBEDDED and meant and not (path / "config.json").is_file():
+        raise UsageError(
+            f"{model} is no model directory (no config.json in it): give one that "
+            "transformers' save_pretrained wrote, a model name, or openai:NAME"
+        )
 
 
 def _shaping(config: Config) -> dict[str, Any]:

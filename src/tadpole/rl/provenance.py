@@ -62,7 +62,7 @@ def digest(traces: Iterable[Trace]) -> str:
 
 
 def provenance(rundir: RunDir, max_lag: int) -> Provenance:
-    """Walk the run. Raises RunError where it was never trained or its files are damaged."""
+    """Walk the run. Raises RunError where it was never trained, or files are damaged or gone."""
     updates = {row.update: row for row in rundir.rows(TABLE, UpdateRow)}  # the last of each
     split, before = load_split(rundir), policies(rundir).get(PolicyRole.BEFORE)
     if not updates or split is None or before is None:
@@ -71,6 +71,12 @@ def provenance(rundir: RunDir, max_lag: int) -> Provenance:
     allowed = {place.id for place in split.places if place.part is Part.TRAIN}
     attempts = {row.trace: row for row in rundir.rows(ROLLOUTS, Attempt)}
     states = [(path, read_state(path)) for path in checkpoints(rundir.path / "checkpoints")]
+    after = policies(rundir).get(PolicyRole.AFTER)
+    if after and all(state.update < after.update for _, state in states):
+        raise RunError(
+            f"{rundir.path}: the weights of update {after.update} are gone from checkpoints/, so "
+            "nobody can tell where they came from: give a run that has them"
+        )
     episodes = tokens = 0
     violation = ""
     try:

@@ -75,8 +75,11 @@ def read(directory: Path) -> tuple[RunDir, Job]:
         body = tomllib.loads((directory / CONFIG).read_text("utf-8"))
         return run, Job.model_validate(body)
     except (OSError, ValueError, ValidationError) as error:
-        line = str(error).splitlines()[0]
-        raise RunError(f"{directory / CONFIG} is no job of this tadpole: {line}") from None
+        line = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        raise RunError(
+            f"{directory / CONFIG} is no job of this tadpole ({line}): delete {directory}, "
+            "or begin anew with tadpole solve"
+        ) from None
 
 
 def newest(work: Path, given: str | None) -> Path:

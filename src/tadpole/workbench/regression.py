@@ -134,7 +134,7 @@ async def compare(
         before = before or await suite.run(())
         if why := _not_run(before):
             tail = before.output_tail[-_TAIL:]
-            reason = f"on the base, without the patch: {why}"
+            reason = f"on the base, without the patch: {why}{_missing(suite, why)}"
             return said.model_copy(update={"reason": reason, "output": tail})
         if not before.statuses:
             return said.model_copy(update={"outcome": TestsOutcome.NO_TESTS})
@@ -206,6 +206,14 @@ async def _compared(
         output=after.output_tail[-_TAIL:],
         seconds=seconds,
     )
+
+
+def _missing(suite: Suite, why: str) -> str:
+    """What to do where there is no pytest to run."""
+    if "No module named 'pytest'" not in why:
+        return ""
+    where = "that environment" if suite.environment.venv else "a .venv of the repository"
+    return f"; install it in {where}, or name an environment that has it with --venv"
 
 
 def _not_run(report: TestReport) -> str:
