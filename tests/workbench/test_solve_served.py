@@ -75,6 +75,7 @@ def at_a_terminal(repo: Path, *args: str, typed: str) -> tuple[int, str]:
     return process.wait(60), shown.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_from_an_issue_to_the_commit_in_the_log(repo: Path, server: Server):
     server.script = [FIX, completion("It adds now.")]
     before = census(repo)
