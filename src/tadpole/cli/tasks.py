@@ -42,12 +42,14 @@ def make(request: Request) -> int:
 
 
 @command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
+@click.option("--budget", metavar="N", help="Most attempts in all (--calibrate.budget).")
 @settings
 def calibrate(request: Request) -> int:
     """Keep the tasks that the current policy sometimes solves.
 
     \b
     tadpole tasks calibrate --run runs/mine
+    tadpole tasks calibrate --run runs/mine --budget 2000
     """
     with request.job(begins=bool(request.config.tasks.dir)) as job:
         from tadpole.stages import calibrate_tasks

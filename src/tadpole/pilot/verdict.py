@@ -22,6 +22,8 @@ class DropReason(StrEnum):
     UNSOLVED = "the grader does not pass the repair"
     WEAK = "the tests notice too few wrong repairs"
     DUPLICATE = "the same function and the same tests as another task"
+    ALIKE = "nearly the same repair as another task"
+    CAPPED = "the round has enough that are like it"
 
 
 class Stage(StrEnum):
@@ -35,6 +37,8 @@ class Stage(StrEnum):
 
 
 LAST_STAGE: dict[DropReason, Stage] = {
+    DropReason.ALIKE: Stage.PROPOSED,
+    DropReason.CAPPED: Stage.PROPOSED,
     DropReason.SURVIVED: Stage.PROPOSED,
     DropReason.BREAKS_COLLECTION: Stage.PROPOSED,
     DropReason.VANISHED: Stage.PROPOSED,
