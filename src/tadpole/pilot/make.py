@@ -99,6 +99,7 @@ async def make_tasks(
                 earlier=_digest(before),
             )
             making.settle(settings)
+        taskdir.sweep(out)
         making.resume(streams)
         await making.fill(streams, count)
     return [task for stream in streams for task in stream.kept]
