@@ -10,32 +10,31 @@ set or in earlier ones, and what a cap refuses (:mod:`tadpole.pilot.diversity`),
 import asyncio
 import hashlib
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tadpole.errors import GraderError, SandboxDied, SandboxStartError, UsageError
+from tadpole.errors import UsageError
 from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.diversity import NO_CAPS, Caps, Quota, traits_of, traits_of_candidate
 from tadpole.pilot.journal import COSTS, SETTINGS, TABLE, Cost, Making, Step
+from tadpole.pilot.judge import Judged, judge
 from tadpole.pilot.likeness import Likeness, lines_of, lines_of_candidate
 from tadpole.pilot.singlesite import SingleSite, Style
-from tadpole.pilot.stream import Judged, Stream, next_up, wanting
+from tadpole.pilot.stream import Stream, next_up, wanting
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
-from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.pilot.verdict import DropReason
 from tadpole.progress import Bar, Progress
 from tadpole.protocols import Grader, Proposer, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
-from tadpole.task import Task, TaskKind
+from tadpole.task import Task
 from tadpole.timing import cpu_seconds
 from tadpole.together import end
 
-RETRIES = 2  # of a candidate whose validation infrastructure broke
 WORKERS = 2
 
 
@@ -175,17 +174,7 @@ class _Making:
 
     async def _judge(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Judged:
         async with self.free:
-            start = time.monotonic()
-            for attempt in range(RETRIES + 1):
-                try:
-                    task = await self.validator.validate(snapshot, candidate, name)
-                    return Judged(task, None, time.monotonic() - start)
-                except Dropped as drop:
-                    return Judged(None, drop.reason, time.monotonic() - start)
-                except (SandboxDied, SandboxStartError, GraderError):
-                    if attempt == RETRIES:
-                        raise
-            raise AssertionError("unreachable")
+            return await judge(self.validator, snapshot, candidate, name)
 
     def _commit(self, stream: Stream, judged: Judged | None) -> None:
         """Write the next candidate of a stream down; ``judged`` None where it was refused."""
@@ -206,18 +195,7 @@ class _Making:
             cpu_seconds=round(spent, 3),
         )
         self.run.append(COSTS, cost)
-        step = Step(
-            source=stream.source,
-            index=stream.index,
-            candidate=candidate.key,
-            operator=candidate.operator,
-            path=candidate.files[0],
-            function=candidate.functions[0] if candidate.functions else "",
-            reason=reason,
-            task=task.name if task else "",
-            fail_to_pass=len(task.fail_to_pass) if task else 0,
-            kind=task.kind if task else getattr(candidate, "kind", TaskKind.BUG_FIX),
-        )
+        step = Step.of(stream.source, stream.index, candidate, task, reason)
         self.run.append(TABLE, step)
         stream.pop()
         if task is not None:
