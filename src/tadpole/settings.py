@@ -61,6 +61,17 @@ class BoxKind(StrEnum):
     CONTAINER = "container"  # podman or docker
 
 
+class ProposerName(StrEnum):
+    """Where candidate tasks come from."""
+
+    SINGLE_SITE = "single-site"  # a bug at one place
+    COMPOSITION = "composition"  # two or three of them
+    HISTORY = "history"  # what people changed, taken back; only from a local git clone
+    REMOVAL = "removal"  # a body, or a group of helpers, that is to be written
+    RENAME = "rename"  # a refactoring
+    MIGRATION = "migration"  # code of an old Python
+
+
 class ProfileName(StrEnum):
     """How much a policy is told."""
 
@@ -80,6 +91,19 @@ class TasksConfig(Section):
     """Share of the tasks that is never trained on, split by file. Ours."""
     dir: str = ""
     """Task directories to use or to make them in; empty for tasks/ in the run directory."""
+    proposers: tuple[str, ...] = Field(
+        default=(
+            "single-site=4",
+            "composition=1",
+            "history=2",
+            "removal=2",
+            "rename=1",
+            "migration=1",
+        ),
+        min_length=1,
+    )
+    """Where candidates come from, each NAME or NAME=WEIGHT: single-site, composition, history (of
+    a local git clone), removal, rename, migration. Ours."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     mutants: Natural = 5
@@ -88,6 +112,39 @@ class TasksConfig(Section):
     """Least share of the wrong repairs that a task's tests must notice. Ours."""
     seed: Natural = 0
     """Seed of the proposals and of the split. The same seed gives the same tasks."""
+
+    @property
+    def weights(self) -> dict[ProposerName, float]:
+        """The proposers with their weights."""
+        return dict(_weight(text) for text in self.proposers)
+
+    @model_validator(mode="after")
+    def _proposers(self) -> Self:
+        names = list(self.weights)
+        if len(names) < len(self.proposers):
+            raise ValueError("proposers names one of them twice: name each once")
+        if not any(self.weights.values()):
+            raise ValueError("proposers gives every weight as 0: give one of them more")
+        if self.max_dictated_chars and names != [ProposerName.SINGLE_SITE]:
+            raise ValueError(
+                "only single-site bugs can be dictated: with max_dictated_chars, "
+                "say tasks.proposers single-site"
+            )
+        return self
+
+
+def _weight(text: str) -> tuple[ProposerName, float]:
+    name, _, weight = (part.strip() for part in text.partition("="))
+    known = ", ".join(ProposerName)
+    if name not in list(ProposerName):
+        raise ValueError(f"there is no proposer {name!r}: choose among {known}")
+    try:
+        number = float(weight or 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"the weight of {name} is no number of 0 or more: write {name}=2")
+    return ProposerName(name), number
 
 
 class PolicyConfig(Section):

@@ -16,6 +16,7 @@ from tadpole.job import Job
 from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
+from tadpole.pilot.proposers.mixed import chosen
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
 from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, prepare_policy
@@ -52,6 +53,7 @@ async def make(job: Job) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
+            proposer=chosen(asked.weights, asked.max_dictated_chars),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
         )
 

@@ -1,5 +1,5 @@
 """TaskPilot: makes validated tasks from a real repository and sets them to the policy's frontier.
 
-propose (``singlesite``) -> validate (``validate``) -> word (``statement``) -> gate -> save
+propose (``proposers``) -> validate (``validate``) -> word (``statement``) -> gate -> save
 (``taskdir``) -> calibrate (``calibrate``). :func:`tadpole.pilot.make.make_tasks` chains them.
 """

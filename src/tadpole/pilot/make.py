@@ -17,7 +17,7 @@ from tadpole.errors import GraderError, SandboxDied, SandboxStartError, UsageErr
 from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
-from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.proposers.singlesite import SingleSite, Style
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason

@@ -82,18 +82,16 @@ async def strength(
     """
     if not rules.mutants:
         return task
-    site = sites[0]
-    buggy = next(change.content for change in task.start if change.path == site.path) or b""
-    mutants = mutants_of(snapshot, site, buggy, rules.mutants, f"mutants {task.id}")
+    mutants = _of_all(task, snapshot, sites, rules.mutants)
     killed = 0
     if mutants:
-        pristine = FileChange(site.path, task.gold[0].content, task.gold[0].executable)
+        gold = {change.path: change for change in task.gold}
         box = await engine.start(with_reporter(store.box(snapshot)))
         try:
-            reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
-            ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
             seconds = snapshot.baseline.seconds
-            for mutant in mutants:
+            for site, mutant in mutants:
+                reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
+                ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
                 await box.write([mutant.change])
                 report = await run_tests(
                     box,
@@ -107,8 +105,31 @@ async def strength(
                     maxfail=1,
                 )
                 killed += not set(ids) <= report.passed
-                await box.write([pristine])
+                await box.write([gold[site.path]])
         finally:
             await box.close()
     measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
     return replace(task, measured=measured)
+
+
+def _of_all(
+    task: Task, snapshot: Snapshot, sites: Sequence[Site], count: int
+) -> list[tuple[Site, Mutant]]:
+    """Mutants of the sites that tests reach, taken in turns."""
+    start = {change.path: change.content or b"" for change in task.start}
+    groups = [
+        [
+            (site, mutant)
+            for mutant in mutants_of(
+                snapshot, site, start[site.path], count, f"mutants {task.id}{number or ''}"
+            )
+        ]
+        for number, site in enumerate(sites)
+        if site.lines
+    ]
+    longest = max(map(len, groups), default=0)
+    turns = [group[turn] for turn in range(longest) for group in groups if turn < len(group)]
+    fresh: dict[bytes, tuple[Site, Mutant]] = {}
+    for site, mutant in turns:
+        fresh.setdefault(mutant.change.content or b"", (site, mutant))
+    return list(fresh.values())[:count]

@@ -69,7 +69,7 @@ class Trial:
         """Steps 1 and 2."""
         reached = self._reached()
         wanted = [*reached[: self.rules.reached], *self._others(reached)]
-        first = await self._run(wanted, maxfail=self.cap + 1)
+        first = await self.run(wanted, maxfail=self.cap + 1)
         failing = self._failing(first, wanted)
         if not set(failing) <= set(reached):
             raise Dropped(DropReason.UNREACHED)
@@ -79,7 +79,7 @@ class Trial:
         failures: Mapping[str, Failure] = {}
         for hash_seed in self.rules.hash_seeds:
             last = hash_seed == self.rules.hash_seeds[-1]
-            again = await self._run(
+            again = await self.run(
                 [*failing, *green], hash_seed=hash_seed, reverse=last, details=not last
             )
             if any(again.statuses.get(i) not in _RED for i in failing):
@@ -121,7 +121,7 @@ class Trial:
             if path not in contents or source_of(path, contents[path], chain):
                 staying.append(node_id)
         await self.sandbox.write(visible)
-        report = await self._run(staying)
+        report = await self.run(staying)
         if not report.collected or not set(staying) <= report.passed:
             raise Dropped(DropReason.VISIBLE_BROKEN)
 
@@ -187,7 +187,7 @@ class Trial:
     def _limit(self, node_id: str) -> float:
         return max(self.rules.shortest_limit, self.rules.slack * self.baseline.seconds[node_id])
 
-    async def _run(
+    async def run(
         self,
         ids: Sequence[str],
         *,
@@ -196,6 +196,7 @@ class Trial:
         reverse: bool = False,
         details: bool = False,
     ) -> TestReport:
+        """Run these tests on what the box holds now, each with its own limit."""
         return await run_tests(
             self.sandbox,
             self.snapshot.recipe,

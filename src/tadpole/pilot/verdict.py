@@ -18,8 +18,11 @@ class DropReason(StrEnum):
     UNHIDEABLE = "a failing test cannot be taken out of its file"
     VISIBLE_BROKEN = "the tests that stay visible do not run without the hidden ones"
     UNDICTATED = "the repair cannot be told by a unique text"
-    FREE = "the grader passes an empty patch"
+    PART_IDLE = "one of its bugs changes nothing of its own"
+    FREE = "the grader passes a change that does nothing"
     UNSOLVED = "the grader does not pass the repair"
+    PASSES_DELETED = "the grader passes the repair without the edited function"
+    PASSES_BROKEN = "the grader passes an edited file that is no Python"
     WEAK = "the tests notice too few wrong repairs"
     DUPLICATE = "the same function and the same tests as another task"
 
@@ -47,8 +50,11 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.NOTHING_STAYS: Stage.NOTICED,
     DropReason.UNHIDEABLE: Stage.NOTICED,
     DropReason.VISIBLE_BROKEN: Stage.NOTICED,
+    DropReason.PART_IDLE: Stage.NOTICED,
     DropReason.FREE: Stage.CONFIRMED,
     DropReason.UNSOLVED: Stage.CONFIRMED,
+    DropReason.PASSES_DELETED: Stage.CONFIRMED,
+    DropReason.PASSES_BROKEN: Stage.CONFIRMED,
     DropReason.WEAK: Stage.GATED,
     DropReason.DUPLICATE: Stage.GATED,
 }

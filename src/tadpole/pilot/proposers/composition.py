@@ -1,0 +1,83 @@
+"""The composition proposer: two or three single bugs at once, near each other.
+
+Its parts are what the single-site proposer hands over, by worth, in different functions; that
+each of them is a bug of its own the ladder finds out (:mod:`tadpole.pilot.inverse`).
+:func:`compose` joins bugs that are confirmed already.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.proposers.singlesite import SingleSite
+from tadpole.pilot.sources import Sources
+from tadpole.repos.snapshot import Snapshot
+
+NAME = "composition"
+WORTH = {name: o for name, o in OPERATORS.items() if o.worth >= 0.7 and name != "remove_body"}
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Implements :class:`tadpole.protocols.Proposer`. Each bug is part of at most one."""
+
+    pool: int = 400  # single bugs to choose from
+    triples: float = 0.25  # share of compositions with three parts, where there are so many
+    name: str = NAME
+
+    def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
+        """A first bug, and one or two more: of its file, or run by one of its tests."""
+        sources = Sources(snapshot)
+        single = SingleSite(operators=WORTH, by_worth=True, per_function=1)
+        waiting = list(islice(single.propose(snapshot, rng), self.pool))
+        while len(waiting) > 1:
+            parts = [waiting.pop(0)]
+            wanted = 3 if rng.random() < self.triples else 2
+            for other in rng.sample(waiting, len(waiting)):
+                if len(parts) < wanted and _fits(sources, parts, other):
+                    parts.append(other)
+            if len(parts) < 2:
+                continue
+            made = compose(sources, parts, rng.getrandbits(32))
+            if made is not None:
+                waiting = [bug for bug in waiting if bug not in parts]
+                yield made
+
+
+def _fits(sources: Sources, parts: Sequence[Candidate], other: Candidate) -> bool:
+    near = [_tests(sources.snapshot, part) for part in parts]
+    tests = _tests(sources.snapshot, other)
+    places = {(part.files, part.functions) for part in parts}
+    same_file = any(part.files == other.files for part in parts)
+    return (
+        (other.files, other.functions) not in places
+        and (same_file or any(tests & reached for reached in near))
+        and len(tests.union(*near)) <= 2 * sources.most_failing  # not all of them will fail
+    )
+
+
+def _tests(snapshot: Snapshot, candidate: Candidate) -> set[str]:
+    found: set[str] = set()
+    for site in candidate.sites:
+        found.update(snapshot.baseline.tests_of(site.path, site.lines))
+    return found
+
+
+def compose(sources: Sources, parts: Sequence[Candidate], seed: int) -> Candidate | None:
+    """One candidate of several single bugs; None where their edits overlap."""
+    sites = tuple(site for part in parts for site in part.sites)
+    changes = sources.changes(sites)
+    if changes is None:
+        return None
+    return Candidate(
+        proposer=NAME,
+        operator="+".join(part.operator for part in parts),
+        changes=changes,
+        functions=tuple(dict.fromkeys(name for part in parts for name in part.functions)),
+        sites=sites,
+        seed=seed,
+        parts=tuple(parts),
+    )
