@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tadpole.outcome import TestStatus
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.sources import Sources
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.trial import Found, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.task import FileChange
@@ -20,7 +20,7 @@ async def shares(trial: Trial, found: Found) -> tuple[tuple[str, ...], ...]:
     The trial's box holds the whole candidate, and holds it again afterwards. Raises Dropped
     where taking a part back repairs nothing, or everything.
     """
-    candidate, sources = trial.candidate, Sources(trial.snapshot)
+    candidate, sources = trial.candidate, sources_of(trial.snapshot)
     repaired = []
     for number in range(len(candidate.parts)):
         others = [part for at, part in enumerate(candidate.parts) if at != number]

@@ -49,7 +49,7 @@ def ladder(
     known = candidate.request
     parts = [
         opening,
-        joined([reproduction(symptom) for symptom in told]),
+        joined([part for symptom in told for part in _shown(candidate, symptom)]),
         _place("module", [f for f in candidate.files if f"`{f}`" not in known]),
         _place("function", [f for f in _functions(candidate) if f"`{f}`" not in known]),
         "" if candidate.kind is TaskKind.FEATURE else _lines(candidate),
@@ -61,6 +61,12 @@ def ladder(
         for rung in range(len(parts))
         if rung == 0 or parts[rung]
     )
+
+
+def _shown(candidate: Candidate, symptom: Symptom) -> list[str]:
+    """How it fails, where nobody knows from the first rung, and what fails."""
+    told = candidate.kind in (TaskKind.BUG_FIX, TaskKind.FEATURE)
+    return [*([] if told else [seen(symptom)]), reproduction(symptom)]
 
 
 def _functions(candidate: Candidate) -> list[str]:

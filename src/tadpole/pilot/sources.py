@@ -3,13 +3,19 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, Function, parse
 from tadpole.pilot.trial import Rules
 from tadpole.repos.snapshot import CoveredFunction, Snapshot
 from tadpole.task import FileChange, Recipe
+
+
+@lru_cache(maxsize=2)
+def sources_of(snapshot: Snapshot) -> "Sources":
+    """The sources of a snapshot: proposers that look at it by turns read it once."""
+    return Sources(snapshot)
 
 
 class Sources:

@@ -23,7 +23,7 @@ from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
 from tadpole.pilot.hide import by_file
-from tadpole.pilot.sources import Sources
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
 from tadpole.pilot.symptom import Symptom
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
@@ -53,7 +53,7 @@ class Validator:
         Raises :class:`Dropped` with the reason, SandboxError or GraderError where it could not
         be told.
         """
-        sources = Sources(snapshot)
+        sources = sources_of(snapshot)
         is_single = not candidate.request and len(candidate.sites) == 1
         dictated = self._dictated(sources, candidate) if is_single else None
         sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))

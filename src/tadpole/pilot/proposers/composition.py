@@ -6,14 +6,14 @@ each of them is a bug of its own the ladder finds out (:mod:`tadpole.pilot.inver
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.operators import OPERATORS
 from tadpole.pilot.proposers.singlesite import SingleSite
-from tadpole.pilot.sources import Sources
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.repos.snapshot import Snapshot
 
 NAME = "composition"
@@ -30,40 +30,41 @@ class Composition:
 
     def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
         """A first bug, and one or two more: of its file, or run by one of its tests."""
-        sources = Sources(snapshot)
+        sources = sources_of(snapshot)
         single = SingleSite(operators=WORTH, by_worth=True, per_function=1)
         waiting = list(islice(single.propose(snapshot, rng), self.pool))
+        reached = {bug.key: _tests(snapshot, bug) for bug in waiting}
         while len(waiting) > 1:
             parts = [waiting.pop(0)]
             wanted = 3 if rng.random() < self.triples else 2
             for other in rng.sample(waiting, len(waiting)):
-                if len(parts) < wanted and _fits(sources, parts, other):
+                if len(parts) < wanted and _fits(sources, parts, other, reached):
                     parts.append(other)
-            if len(parts) < 2:
-                continue
-            made = compose(sources, parts, rng.getrandbits(32))
+            made = compose(sources, parts, rng.getrandbits(32)) if len(parts) > 1 else None
             if made is not None:
                 waiting = [bug for bug in waiting if bug not in parts]
                 yield made
 
 
-def _fits(sources: Sources, parts: Sequence[Candidate], other: Candidate) -> bool:
-    near = [_tests(sources.snapshot, part) for part in parts]
-    tests = _tests(sources.snapshot, other)
+def _fits(
+    sources: Sources,
+    parts: Sequence[Candidate],
+    other: Candidate,
+    reached: Mapping[str, frozenset[str]],
+) -> bool:
+    tests, near = reached[other.key], [reached[part.key] for part in parts]
     places = {(part.files, part.functions) for part in parts}
     same_file = any(part.files == other.files for part in parts)
     return (
         (other.files, other.functions) not in places
-        and (same_file or any(tests & reached for reached in near))
+        and (same_file or any(tests & theirs for theirs in near))
         and len(tests.union(*near)) <= 2 * sources.most_failing  # not all of them will fail
     )
 
 
-def _tests(snapshot: Snapshot, candidate: Candidate) -> set[str]:
-    found: set[str] = set()
-    for site in candidate.sites:
-        found.update(snapshot.baseline.tests_of(site.path, site.lines))
-    return found
+def _tests(snapshot: Snapshot, candidate: Candidate) -> frozenset[str]:
+    found = (snapshot.baseline.tests_of(site.path, site.lines) for site in candidate.sites)
+    return frozenset().union(*found)
 
 
 def compose(sources: Sources, parts: Sequence[Candidate], seed: int) -> Candidate | None:

@@ -17,7 +17,7 @@ from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.commits import Clone, Commit
 from tadpole.pilot.commitwords import cleaned, kind_of
-from tadpole.pilot.sources import Sources, is_library
+from tadpole.pilot.sources import Sources, is_library, sources_of
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import Recipe
 
@@ -40,7 +40,7 @@ class History:
         place = Path(snapshot.source.location)
         if snapshot.source.kind != "git" or not place.is_dir():
             return
-        clone, sources = Clone(place), Sources(snapshot)
+        clone, sources = Clone(place), sources_of(snapshot)
         found = list(clone.commits(snapshot.source.version, self.most_commits))
         for start in range(0, len(found), _BLOCK):
             block = found[start : start + _BLOCK]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code, Function
 from tadpole.pilot.operators.registry import expressions
-from tadpole.pilot.sources import Sources
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import TaskKind
 
@@ -58,7 +58,7 @@ class Migration:
 
     def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
         """File by file: functions are added until there are places enough."""
-        sources = Sources(snapshot)
+        sources = sources_of(snapshot)
         paths = list(sources.paths)
         rng.shuffle(paths)
         groups = {path: self._groups(sources, path, rng) for path in paths}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tadpole.pilot.callgraph import Name, call_graph
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code, Function
-from tadpole.pilot.sources import Sources
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import TaskKind
 
@@ -32,7 +32,7 @@ class Removal:
 
     def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
         """A group where there is one and the coin says so, else the body alone."""
-        sources = Sources(snapshot)
+        sources = sources_of(snapshot)
         graph = call_graph(sources)
         heads = [name for name in sorted(sources.functions) if self._is_head(sources, name)]
         rng.shuffle(heads)

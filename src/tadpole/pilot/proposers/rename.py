@@ -18,7 +18,7 @@ from tadpole.pilot.callgraph import Name
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.hide import locate
-from tadpole.pilot.sources import Sources, is_library
+from tadpole.pilot.sources import Sources, is_library, sources_of
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import TaskKind
 
@@ -39,7 +39,7 @@ class Rename:
 
     def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
         """Every routine whose name means one thing, in random order."""
-        sources, library = Sources(snapshot), _Library(snapshot)
+        sources, library = sources_of(snapshot), _Library(snapshot)
         names = sorted(sources.functions)
         rng.shuffle(names)
         for name in names:
