@@ -1,8 +1,8 @@
 """The validation ladder: from a candidate to a task, by running tests and nothing else.
 
-1. one run of the tests that reach the edit, and of a sample of the others: what fails, and
-   what stays green; it stops as soon as too much fails
-2. the failing and the chosen green ones again under two more hash seeds, once in reverse order
+1. what fails and what stays green, in forked processes and in one whole run of the suite
+   (:mod:`tadpole.pilot.screening`)
+2. that it is so under two more hash seeds, once in reverse order (the same)
 3. without the hidden tests, what stays visible still runs
 4. statements, and the dictated edit gives exactly the pristine file
 5. the very grader that the policy meets: an empty patch gets 0, the repair gets 1
@@ -24,6 +24,7 @@ from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
 from tadpole.pilot.hide import by_file
+from tadpole.pilot.screening import Screening
 from tadpole.pilot.strength import strength
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -45,6 +46,7 @@ class Validator:
         self.engine = engine
         self.grader = grader
         self.rules = rules or Rules()
+        self.screening = Screening(store, engine, self.rules)
 
     async def validate(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Task:
         """The task, at its top rung.
@@ -57,11 +59,11 @@ class Validator:
         dictated = dictate(pristine, site)
         if dictated is None:
             raise Dropped(DropReason.UNDICTATED)
+        found = await self.screening.found(snapshot, candidate)
         sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
         try:
             await sandbox.write(candidate.changes)
             trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
-            found = await trial.confirm()
             visible = await trial.hide(found)
         finally:
             await sandbox.close()
@@ -76,14 +78,20 @@ class Validator:
             raise Dropped(DropReason.UNDICTATED)
         await self._gate(task)
         task = replace(task, measured=await self._rewritable(task))
-        task = await strength(
-            task,
-            snapshot,
-            candidate.sites,
-            store=self.store,
-            engine=self.engine,
-            rules=self.rules,
-        )
+        if found.mutants:  # tried already, together with those of other candidates
+            task = replace(
+                task,
+                measured=replace(task.measured, mutants=found.mutants + 1, killed=found.killed + 1),
+            )
+        else:
+            task = await strength(
+                task,
+                snapshot,
+                candidate.sites,
+                store=self.store,
+                engine=self.engine,
+                rules=self.rules,
+            )
         rate = task.measured.kill_rate
         if rate is not None and rate < self.rules.min_kill_rate:
             raise Dropped(DropReason.WEAK)
