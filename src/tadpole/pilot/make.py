@@ -18,6 +18,7 @@ from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
 from tadpole.pilot.proposers.singlesite import SingleSite, Style
+from tadpole.pilot.screening import BATCH
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -174,10 +175,12 @@ class _Making:
         running: deque[asyncio.Task[_Judged]] = deque()
         try:
             while len(stream.kept) < quota:
-                stream.look(WORKERS + 1)
+                missing = quota - len(stream.kept)
+                stream.look(WORKERS + 1 + min(BATCH, 2 * missing))
+                self.validator.screening.expect(stream.snapshot, stream.ahead)
                 if stream.dry:
                     return
-                for number in range(len(running), len(stream.ahead)):
+                for number in range(len(running), min(len(stream.ahead), WORKERS + 1)):
                     name = f"{stream.name}-{stream.index + number:04d}"
                     judged = self._judge(stream.snapshot, stream.ahead[number], name)
                     running.append(asyncio.create_task(judged))

@@ -1,8 +1,8 @@
 """The validation ladder: from a candidate to a task, by running tests and nothing else.
 
-1. one run of the tests that reach the edit, and of a sample of the others: what fails, and
-   what stays green; it stops as soon as too much fails
-2. the failing and the chosen green ones again under two more hash seeds, once in reverse order
+1. what fails and what stays green, in forked processes and in one whole run of the suite
+   (:mod:`tadpole.pilot.screening`)
+2. that it is so under two more hash seeds, once in reverse order (the same)
 3. without the hidden tests, what stays visible still runs
 4. of a composed bug, each part matters (:mod:`tadpole.pilot.inverse`)
 5. statements, and where an edit is dictated it gives exactly the pristine file
@@ -23,6 +23,7 @@ from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
 from tadpole.pilot.hide import by_file
+from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
 from tadpole.pilot.symptom import Symptom
@@ -46,6 +47,7 @@ class Validator:
         self.engine = engine
         self.grader = grader
         self.rules = rules or Rules()
+        self.screening = Screening(store, engine, self.rules)
 
     async def validate(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Task:
         """The task, at its top rung.
@@ -56,12 +58,12 @@ class Validator:
         sources = sources_of(snapshot)
         is_single = not candidate.request and len(candidate.sites) == 1
         dictated = self._dictated(sources, candidate) if is_single else None
+        found = await self.screening.found(snapshot, candidate)
+        groups: Sequence[Sequence[str]] = [found.failing]
         sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
         try:
             await sandbox.write(candidate.changes)
             trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
-            found = await trial.confirm()
-            groups: Sequence[Sequence[str]] = [found.failing]
             if candidate.parts:
                 groups = await inverse.shares(trial, found)
             visible = await trial.hide(found)
@@ -79,14 +81,20 @@ class Validator:
             _check(task, dictated)
         await gate(task, self.grader)
         task = replace(task, measured=await self._rewritable(task))
-        task = await strength(
-            task,
-            snapshot,
-            candidate.sites,
-            store=self.store,
-            engine=self.engine,
-            rules=self.rules,
-        )
+        if found.mutants:  # tried already, together with those of other candidates
+            task = replace(
+                task,
+                measured=replace(task.measured, mutants=found.mutants + 1, killed=found.killed + 1),
+            )
+        else:
+            task = await strength(
+                task,
+                snapshot,
+                candidate.sites,
+                store=self.store,
+                engine=self.engine,
+                rules=self.rules,
+            )
         rate = task.measured.kill_rate
         if rate is not None and rate < self.rules.min_kill_rate:
             raise Dropped(DropReason.WEAK)

@@ -14,6 +14,7 @@ class DropReason(StrEnum):
     TOO_MANY = "too many tests fail"
     UNREACHED = "a failing test does not execute the change"
     UNSTABLE = "not the same result under other hash seeds or in another order"
+    SUITE_DIFFERS = "the whole suite does not fail in the same tests"
     NOTHING_STAYS = "no test is left that must stay green"
     UNHIDEABLE = "a failing test cannot be taken out of its file"
     VISIBLE_BROKEN = "the tests that stay visible do not run without the hidden ones"
@@ -47,6 +48,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.TOO_MANY: Stage.NOTICED,
     DropReason.UNREACHED: Stage.NOTICED,
     DropReason.UNSTABLE: Stage.NOTICED,
+    DropReason.SUITE_DIFFERS: Stage.NOTICED,
     DropReason.NOTHING_STAYS: Stage.NOTICED,
     DropReason.UNHIDEABLE: Stage.NOTICED,
     DropReason.VISIBLE_BROKEN: Stage.NOTICED,
