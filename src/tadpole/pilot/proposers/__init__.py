@@ -1,0 +1,1 @@
+"""Who proposes candidate tasks: one module per proposer."""
