@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tadpole.authoring import with_author
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
@@ -16,9 +17,11 @@ from tadpole.job import Job
 from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
 from tadpole.pilot.make import make_tasks
+from tadpole.pilot.singlesite import SingleSite, Style
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
 from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, prepare_policy
+from tadpole.protocols import Proposer
 from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
@@ -26,7 +29,7 @@ from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
-from tadpole.settings import SERVED
+from tadpole.settings import SERVED, TasksConfig
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
@@ -52,8 +55,15 @@ async def make(job: Job) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
+            proposer=await with_author(job, _proposer(asked)),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
         )
+
+
+def _proposer(asked: TasksConfig) -> Proposer:
+    """Who proposes without a model."""
+    style = Style.LINE if asked.max_dictated_chars else Style.ANY
+    return SingleSite(style=style, max_dictated=asked.max_dictated_chars)
 
 
 async def start_policy(job: Job) -> None:

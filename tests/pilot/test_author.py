@@ -105,7 +105,7 @@ async def test_a_server_that_is_gone_is_one_line_and_no_draft(desk, snapshot):
     served.shutdown()
     served.server_close()
     gone = desk(served.url)
-    with pytest.raises(ModelError, match="the author could not go on: .*cannot be reached"):
+    with pytest.raises(ModelError, match=r"the author could not go on: .*cannot be reached"):
         await write(gone, snapshot)
     assert Drafts(gone.directory, snapshot.key).all(9) == []
 
@@ -162,7 +162,7 @@ UNNAMED = STATEMENT.replace('"a side is negative"', "that says why").replace(
     ],
 )
 async def test_other_authors_are_dropped_with_the_reason(snapshot, validator, files, reason):
-    proposed = candidate(snapshot, drafted(snapshot, **files), "author")
+    proposed = candidate(snapshot, drafted(snapshot, **files))
     assert proposed.files and proposed.functions  # the journal has something to say of it
     with pytest.raises(Dropped) as caught:
         await validator.validate(snapshot, proposed, "pond-0001")
@@ -173,7 +173,7 @@ async def test_a_test_that_never_meets_the_solution_is_dropped(snapshot, validat
     """It fails without the solution's other file, which no line of it executes."""
     marker = {"tests": BESIDE, "tests/marker.txt": "x"}
     found = drafted(snapshot, **marker)
-    proposed = candidate(snapshot, found, "author")
+    proposed = candidate(snapshot, found)
     proposed = replace(
         proposed,
         gold=(*proposed.gold, *(c for c in proposed.tests if c.path.endswith("marker.txt"))),
@@ -194,8 +194,8 @@ def test_a_single_side_still_has_a_perimeter():
 def test_both_sides_count():
     assert shapes.perimeter(2, 5) == 14
 """
-REPORT = """`perimeter` of `pond.shapes` is wrong for rectangles that are no squares: the longer the one
-side is compared with the other, the further the result is off. It shall be the way all around.
+REPORT = """`perimeter` of `pond.shapes` is wrong for rectangles that are no squares: the longer
+the one side is compared with the other, the further off it is. It shall be the way all around.
 """
 
 
@@ -206,7 +206,7 @@ async def test_a_bug_that_the_author_put_in(snapshot, validator):
     assert wrong != right
     files = {"more": None, "tests": None, "statement": REPORT, "tests/test_around.py": FIXED}
     draft = drafted(snapshot, TaskKind.BUG_FIX, **files, **{".task/before/pond/shapes.py": wrong})
-    task = await validator.validate(snapshot, candidate(snapshot, draft, "author"), "pond-0001")
+    task = await validator.validate(snapshot, candidate(snapshot, draft), "pond-0001")
     assert task.kind is TaskKind.BUG_FIX
     assert {change.path for change in task.start} == {"pond/shapes.py", "tests/test_shapes.py"}
     assert task.gold[0].content == right.encode()

@@ -18,7 +18,8 @@ from pathlib import Path
 from tadpole.pilot.added import lines_of, squeezed, stretches
 from tadpole.pilot.code import Code
 from tadpole.pilot.hide import by_file, source_of
-from tadpole.task import FileChange
+from tadpole.repos.snapshot import Snapshot
+from tadpole.task import FileChange, Task
 
 _LARGEST = 1 << 20  # bytes of a file that is looked through
 _WINDOW = 3  # lines, at least, that make a copy rather than a coincidence
@@ -26,6 +27,19 @@ _SHORTEST = 16  # characters of a line that says something
 _OPENING = ("def ", "async def ", "class ", "import ", "from ", "@", "#", "else", "try", "finally")
 
 Contents = Mapping[str, bytes | None]
+
+
+def of_answer(snapshot: Snapshot, task: Task) -> str:
+    """Where the solver of a task could read its answer; empty where nowhere."""
+    start = {}
+    for change in task.gold:
+        file = snapshot.tree / change.path
+        start[change.path] = file.read_bytes() if file.is_file() else None
+    start |= {change.path: change.content for change in task.start}
+    solved = {change.path: change.content for change in task.gold}
+    return in_tree(snapshot.tree, start, solved, task.hidden, task.fail_to_pass) or installed(
+        snapshot.venv, solved, task.recipe.import_paths
+    )
 
 
 def in_tree(

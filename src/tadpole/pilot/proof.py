@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from tadpole.grading.filter import split
 from tadpole.outcome import TestStatus
-from tadpole.pilot import leak, statement, sufficiency, symptom
+from tadpole.pilot import leak, sufficiency, symptom, told
 from tadpole.pilot.added import stretches
 from tadpole.pilot.hide import by_file, without_tests
 from tadpole.pilot.trial import Rules, pristine_file
@@ -243,7 +243,7 @@ def _bare(snapshot: Snapshot, written: Written, name: str) -> Task:
         hidden=_by_path(hidden),
         fail_to_pass=(),
         pass_to_pass=(),
-        hints=statement.written_ladder(written, functions, None),
+        hints=told.ladder(written, functions, None),
         rung=0,
         provenance=Provenance(
             proposer=written.proposer,
@@ -289,14 +289,10 @@ def _proof(snapshot: Snapshot, written: Written, bare: Task, found: _Found) -> P
         hidden=_by_path([*bare.hidden, *old]),
         fail_to_pass=found.failing,
         pass_to_pass=found.green,
-        hints=statement.written_ladder(written, functions, shown),
+        hints=told.ladder(written, functions, shown),
         test_seconds=round(20 + 10 * sum(found.seconds[i] for i in deciding), 1),
     )
-    solved = {change.path: change.content for change in task.gold}
-    start = before(snapshot, written) | {change.path: change.content for change in task.start}
-    if leak.in_tree(snapshot.tree, start, solved, task.hidden, task.fail_to_pass) or leak.installed(
-        snapshot.venv, solved, snapshot.recipe.import_paths
-    ):
+    if leak.of_answer(snapshot, task):
         raise Dropped(DropReason.READABLE)
     return Proof(task, found.lines, found.seconds)
 

@@ -17,19 +17,16 @@ something which only the repair would bring back is cut down to the exception's 
 """
 
 import re
-from collections.abc import Sequence
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import Dictated, with_bug
 from tadpole.pilot.operators import OPERATORS
 from tadpole.pilot.symptom import Symptom
-from tadpole.pilot.written import Written
 from tadpole.task import Hint
 
 TOP = 6
 
-KEEP = "Do not change the tests that are there."
 CLOSING = "Correct the source code so that this works again. Do not change the tests."
 
 
@@ -49,25 +46,6 @@ def ladder(
     ]
     hints = [Hint(rung, _join([*parts[: rung + 1], CLOSING])) for rung in range(TOP)]
     return (*hints, Hint(TOP, dictation_text(dictated)))
-
-
-def written_ladder(
-    written: Written, functions: Sequence[str], shown: Symptom | None
-) -> tuple[Hint, ...]:
-    """The author's own words, and then with what execution and the change show.
-
-    There is no dictated rung: a solution of many lines cannot be told in one.
-    """
-    files = ", ".join(f"`{path}`" for path in written.files)
-    named = ", ".join(f"`{name}`" for name in functions if name != "<module>")
-    parts = [
-        written.statement.strip(),
-        f"One of the checks fails so far. {_seen(shown)}" if shown and shown.message else "",
-        f"To change: {files}.",
-        f"There: {named}." if named else "",
-    ]
-    rungs = [rung for rung, part in enumerate(parts) if part]
-    return tuple(Hint(rung, _join([*parts[: rung + 1], KEEP])) for rung in rungs)
 
 
 def dictation_text(dictated: Dictated) -> str:

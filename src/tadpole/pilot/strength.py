@@ -12,14 +12,12 @@ guard against: wrong repairs of a kind that no operator makes.
 import ast
 import contextlib
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, parse
 from tadpole.pilot.operators import OPERATORS
-from tadpole.pilot.proof import Proof
 from tadpole.pilot.trial import Rules, pristine_file
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.snapshot import Snapshot
@@ -96,88 +94,30 @@ async def strength(
     site = sites[0]
     buggy = next(change.content for change in task.start if change.path == site.path) or b""
     mutants = mutants_of(snapshot, site, buggy, rules.mutants, f"mutants {task.id}")
-    reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
-    ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
-    bench = _Bench(snapshot, store, engine, rules, snapshot.baseline.seconds)
-    killed = await bench.killed(mutants, ids, [task.gold[0]], ()) if mutants else 0
-    return _measured(task, len(mutants), killed)
-
-
-async def strength_of_written(
-    task: Task,
-    snapshot: Snapshot,
-    proof: Proof,
-    *,
-    store: Store,
-    engine: SandboxEngine,
-    rules: Rules,
-) -> Task:
-    """The same for a solution that somebody wrote: mutants of all the lines that it edits."""
-    if not rules.mutants:
-        return task
-    start = {change.path: change.content for change in task.start}
-    groups = []
-    for good in task.gold:
-        if good.path.endswith(".py") and proof.lines.get(good.path):
-            old = start.get(good.path)
-            if old is None and (snapshot.tree / good.path).is_file():
-                old = pristine_file(snapshot, good.path).content
-            lines, seed = proof.lines[good.path], f"mutants {task.id} {good.path}"
-            groups.append(mutants_in(good, lines, old, rules.mutants, seed))
-    turns = zip_longest(*groups)  # the files in turn
-    mutants = [mutant for turn in turns for mutant in turn if mutant][: rules.mutants]
-    ids = (*task.fail_to_pass, *task.pass_to_pass)
-    bench = _Bench(snapshot, store, engine, rules, proof.seconds)
-    setup = (*task.start, *task.hidden)
-    killed = await bench.killed(mutants, ids, task.gold, setup) if mutants else 0
-    return _measured(task, len(mutants), killed)
-
-
-def _measured(task: Task, mutants: int, killed: int) -> Task:
-    """With the missing repair, which is known to be noticed."""
-    return replace(task, measured=replace(task.measured, mutants=mutants + 1, killed=killed + 1))
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """Where mutants are tried."""
-
-    snapshot: Snapshot
-    store: Store
-    engine: SandboxEngine
-    rules: Rules
-    seconds: Mapping[str, float]
-
-    async def killed(
-        self,
-        mutants: Sequence[Mutant],
-        ids: Sequence[str],
-        gold: Sequence[FileChange],
-        setup: Sequence[FileChange],
-    ) -> int:
-        """How many the tests notice; ``setup`` and ``gold`` are put into the pristine tree."""
-        repaired = {change.path: change for change in gold}
-        killed = 0
-        box = await self.engine.start(with_reporter(self.store.box(self.snapshot)))
+    killed = 0
+    if mutants:
+        pristine = FileChange(site.path, task.gold[0].content, task.gold[0].executable)
+        box = await engine.start(with_reporter(store.box(snapshot)))
         try:
-            if setup:
-                await box.write([*setup, *gold])
+            reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
+            ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
+            seconds = snapshot.baseline.seconds
             for mutant in mutants:
                 await box.write([mutant.change])
                 report = await run_tests(
                     box,
-                    self.snapshot.recipe,
-                    self.store.python(self.snapshot),
+                    snapshot.recipe,
+                    store.python(snapshot),
                     ids,
-                    timeout=20 + 3 * sum(self.seconds[i] for i in ids),
-                    test_seconds={i: self._limit(i) for i in ids},
+                    timeout=20 + 3 * sum(seconds[i] for i in ids),
+                    test_seconds={
+                        i: max(rules.shortest_limit, rules.slack * seconds[i]) for i in ids
+                    },
                     maxfail=1,
                 )
                 killed += not set(ids) <= report.passed
-                await box.write([repaired[mutant.change.path]])
+                await box.write([pristine])
         finally:
             await box.close()
-        return killed
-
-    def _limit(self, node_id: str) -> float:
-        return max(self.rules.shortest_limit, self.rules.slack * self.seconds[node_id])
+    measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
+    return replace(task, measured=measured)

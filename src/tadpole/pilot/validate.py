@@ -4,11 +4,9 @@
    what stays green; it stops as soon as too much fails
 2. the failing and the chosen green ones again under two more hash seeds, once in reverse order
 3. without the hidden tests, what stays visible still runs
-4. statements, and the dictated edit gives exactly the pristine file; nobody can read the answer
+4. statements, and the dictated edit gives exactly the pristine file
 5. the very grader that the policy meets: an empty patch gets 0, the repair gets 1
 6. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
-
-What somebody wrote has its own first steps (:mod:`tadpole.pilot.proof`), and the same last two.
 
 Guards against: flaky tests, tests that fail for another reason than the edit, tests that vanish
 instead of failing, hanging tests, repairs that do not repair, and tests that are too weak to
@@ -16,6 +14,7 @@ tell a wrong repair from a right one. Does not guard against tests that are weak
 no mutant shows.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tadpole.errors import GraderError
@@ -24,8 +23,10 @@ from tadpole.pilot import leak, statement, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
-from tadpole.pilot.proof import hidden_files, prove
-from tadpole.pilot.strength import strength, strength_of_written
+from tadpole.pilot.hide import by_file
+from tadpole.pilot.proof import prove
+from tadpole.pilot.rivals import strength_of_written
+from tadpole.pilot.strength import strength
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.pilot.written import Written
@@ -73,16 +74,12 @@ class Validator:
         seen = symptom.read(first, found.failures[first], snapshot.tree)
         hints = statement.ladder(snapshot.name, candidate, seen, pristine, dictated)
         task = self._task(snapshot, candidate, name, found, visible, hints)
-        buggy = next(change.content for change in task.start if change.path == site.path) or b""
-        file = TextFile.decode(buggy)
+        start = next(change.content for change in task.start if change.path == site.path) or b""
+        file = TextFile.decode(start)
         repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
         if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
             raise Dropped(DropReason.UNDICTATED)
-        start = {change.path: change.content for change in task.start}
-        gold = {change.path: change.content for change in task.gold}
-        if leak.in_tree(
-            snapshot.tree, start, gold, task.hidden, task.fail_to_pass
-        ) or leak.installed(snapshot.venv, gold, snapshot.recipe.import_paths):
+        if leak.of_answer(snapshot, task):
             raise Dropped(DropReason.READABLE)
         await self._gate(task)
         task = replace(task, measured=await self._rewritable(task))
@@ -94,18 +91,21 @@ class Validator:
             engine=self.engine,
             rules=self.rules,
         )
-        return self._strong(task)
+        rate = task.measured.kill_rate
+        if rate is not None and rate < self.rules.min_kill_rate:
+            raise Dropped(DropReason.WEAK)
+        return task
 
     async def _written(self, snapshot: Snapshot, written: Written, name: str) -> Task:
-        """The same gates for what somebody wrote."""
-        parts = {"store": self.store, "engine": self.engine, "rules": self.rules}
-        proof = await prove(snapshot, written, name, **parts)
+        """What somebody wrote has its own first steps, and the same grader and strength."""
+        proof = await prove(
+            snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
+        )
         await self._gate(proof.task)
         task = replace(proof.task, measured=await self._rewritable(proof.task))
-        return self._strong(await strength_of_written(task, snapshot, proof, **parts))
-
-    def _strong(self, task: Task) -> Task:
-        """The task. Raises Dropped where its tests notice too few wrong repairs."""
+        task = await strength_of_written(
+            task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
+        )
         rate = task.measured.kill_rate
         if rate is not None and rate < self.rules.min_kill_rate:
             raise Dropped(DropReason.WEAK)
@@ -137,7 +137,7 @@ class Validator:
             recipe=snapshot.recipe,
             start=tuple(sorted((*candidate.changes, *visible), key=lambda change: change.path)),
             gold=tuple(pristine_file(snapshot, path) for path in candidate.files),
-            hidden=tuple(hidden_files(snapshot, (*found.failing, *found.green))),
+            hidden=_hidden(snapshot, (*found.failing, *found.green)),
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
@@ -162,3 +162,15 @@ class Validator:
                 raise GraderError(f"{task.name} could not be graded: {grade.reason}")
             if grade.resolved != wanted:
                 raise Dropped(reason)
+
+
+def _hidden(snapshot: Snapshot, ids: Sequence[str]) -> tuple[FileChange, ...]:
+    """The test files of these ids and the conftest files above them, as they were."""
+    paths = set(by_file(ids))
+    for path in tuple(paths):
+        parts = path.split("/")[:-1]
+        for depth in range(len(parts) + 1):
+            conftest = "/".join([*parts[:depth], "conftest.py"])
+            if (snapshot.tree / conftest).is_file():
+                paths.add(conftest)
+    return tuple(pristine_file(snapshot, path) for path in sorted(paths))

@@ -12,6 +12,7 @@ Any model will do, the policy that is raised included: its output passes the sam
 other candidate, and no solver is ever shown an author's solution.
 """
 
+import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,16 +25,19 @@ from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.leaf.recovery import RecoveringSandbox
 from tadpole.outcome import STOP_POLICY, StopReason
+from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.drafts import Draft, Drafts, Kept
 from tadpole.pilot.written import Written, edited_functions, is_test
 from tadpole.progress import Bar
-from tadpole.protocols import ChatModel, Sampling, SandboxEngine, TokenPolicy
+from tadpole.protocols import ChatModel, Proposer, Sampling, SandboxEngine, TokenPolicy
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
 from tadpole.settings import LeafConfig
 from tadpole.task import FileChange, TaskKind
+from tadpole.together import together
 
+NAME = "author"
 NOTES = ".task"  # where an author leaves what is no part of the tree
 STATEMENT = f"{NOTES}/statement.md"
 BEFORE = f"{NOTES}/before/"
@@ -73,16 +77,26 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Author:
-    """Implements :class:`tadpole.protocols.Proposer`: what lies in ``directory``, in order."""
+    """Implements :class:`tadpole.protocols.Proposer`: what lies in ``directory``, in order.
+
+    ``then`` proposes once the drafts are used up.
+    """
 
     directory: Path
     drafts: int  # of each snapshot
-    name: str = "author"
+    then: Proposer | None = None
 
-    def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Written]:
-        """The drafts of a snapshot; ``rng`` changes nothing."""
+    @property
+    def name(self) -> str:
+        """With the number of drafts, because others come after them."""
+        return f"{NAME}({self.drafts}){f'+{self.then.name}' if self.then else ''}"
+
+    def propose(self, snapshot: Snapshot, rng: random.Random) -> Iterator[Candidate]:
+        """The drafts of a snapshot, and then what the other proposer has."""
         for draft in Drafts(self.directory, snapshot.key).all(self.drafts):
-            yield candidate(snapshot, draft, self.name)
+            yield candidate(snapshot, draft)
+        if self.then is not None:
+            yield from self.then.propose(snapshot, rng)
 
 
 @dataclass
@@ -97,6 +111,7 @@ class Desk:
     sampling: Sampling
     directory: Path  # of the drafts
     rundir: RunDir  # of the traces
+    concurrency: int = 1
 
     async def write_drafts(
         self, snapshot: Snapshot, kinds: Sequence[TaskKind], count: int, seed: int, bar: Bar
@@ -105,16 +120,18 @@ class Desk:
 
         Raises ModelError where the model cannot be asked, SandboxError where boxes break.
         """
-        drafts, found = Drafts(self.directory, snapshot.key), []
-        for number in range(count):
-            draft = drafts.load(number)
-            if draft is None:
-                bar.update(note=f"{snapshot.name}: draft {number + 1} of {count}")
-                draft = await self._write(snapshot, kinds[number % len(kinds)], number, seed)
-                drafts.save(draft)
-            found.append(draft)
-            bar.advance(1)
-        return found
+        drafts = Drafts(self.directory, snapshot.key)
+        places = asyncio.Semaphore(self.concurrency)
+
+        async def one(number: int) -> None:
+            async with places:
+                if drafts.load(number) is None:
+                    kind = kinds[number % len(kinds)]
+                    drafts.save(await self._write(snapshot, kind, number, seed))
+            bar.advance(1, note=f"{snapshot.name}: draft {number + 1} of {count}")
+
+        await together(one(number) for number in range(count))
+        return drafts.all(count)
 
     async def _write(self, snapshot: Snapshot, kind: TaskKind, number: int, seed: int) -> Draft:
         name = f"author/{snapshot.name}-{number:04d}"
@@ -158,7 +175,7 @@ def brief(snapshot: Snapshot, kind: TaskKind) -> str:
     )
 
 
-def candidate(snapshot: Snapshot, draft: Draft, proposer: str) -> Written:
+def candidate(snapshot: Snapshot, draft: Draft) -> Written:
     """What a draft proposes. Nothing of it is believed, and nothing of it is refused here."""
     left = [kept.change for kept in draft.files]
     statement = next((c.content for c in left if c.path == STATEMENT and c.content), b"")
@@ -184,7 +201,7 @@ def candidate(snapshot: Snapshot, draft: Draft, proposer: str) -> Written:
         {c.path: c.content for c in gold},
     )
     return Written(
-        proposer=proposer,
+        proposer=NAME,
         operator=draft.kind.value,
         changes=changes,
         functions=functions or ("<module>",),
