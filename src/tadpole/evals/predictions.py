@@ -17,6 +17,18 @@ def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[
     ``surrogateescape`` to get the patch back byte for byte. Raises RunError where the policy or
     the attempt was not evaluated.
     """
+    return [
+        {
+            "model_name_or_path": f"tadpole-{role.value}-{row.policy[:12]}",
+            "instance_id": row.task_name,
+            "model_patch": _text(rundir.load_patch(row.patch)) if row.patch else "",
+        }
+        for row in attempts(rundir, role, sample)
+    ]
+
+
+def attempts(rundir: RunDir, role: PolicyRole, sample: int) -> list[Attempt]:
+    """One trusted attempt at each task, by name. Raises RunError where there is none."""
     found = policies(rundir).get(role)
     if found is None:
         raise RunError(f"{rundir.path} has no policy {role.value!r}: evaluate it first")
@@ -31,14 +43,7 @@ def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[
             f"{rundir.path} holds no attempt {sample} of policy {role.value!r}: run tadpole eval "
             f"run --policy {role.value} --run {rundir.path}, or name another --sample"
         )
-    return [
-        {
-            "model_name_or_path": f"tadpole-{role.value}-{found.fingerprint[:12]}",
-            "instance_id": row.task_name,
-            "model_patch": _text(rundir.load_patch(row.patch)) if row.patch else "",
-        }
-        for row in sorted(rows, key=lambda row: row.task_name)
-    ]
+    return sorted(rows, key=lambda row: row.task_name)
 
 
 def _text(patch: bytes) -> str:

@@ -166,6 +166,8 @@ class Layout:
         # fmt: on
         for path, target in linked_directories().items():
             words += ["--symlink", target, path] if target else ["--ro-bind", path, path]
+        for path, target in sorted(self._spec.links.items()):
+            words += ["--symlink", target, path]
         words += ["--dir", "/etc", "--dir", "/.box/scratch"]
         for source, bind in zip(sources, self.binds, strict=True):
             words += ["--ro-bind", source, bind.target]
