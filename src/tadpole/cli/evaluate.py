@@ -108,9 +108,8 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
 def export(run: Path, policy: str, sample: int, form: str) -> int:
     """Print an evaluation for other programs, one JSON row a line."""
     rundir = RunDir.open(run)
-    from tadpole.evals.atif import trajectories
     from tadpole.evals.policies import PolicyRole
-    from tadpole.evals.predictions import predictions
+    from tadpole.evals.predictions import predictions, trajectories
 
     rows = trajectories if form == "atif" else predictions
     for row in rows(rundir, PolicyRole(policy), sample):

@@ -9,23 +9,9 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from tadpole.errors import RunError
-from tadpole.evals.policies import PolicyRole
-from tadpole.evals.predictions import attempts
-from tadpole.rundir import RunDir
 from tadpole.trace import Compaction, Tokens, Trace, Turn
 
 SCHEMA = "ATIF-v1.8"
-
-
-def trajectories(rundir: RunDir, role: PolicyRole, sample: int = 0) -> Iterator[dict[str, Any]]:
-    """The trajectory of one attempt at each task. Raises RunError where there is none."""
-    for row in attempts(rundir, role, sample):
-        if not row.trace:
-            raise RunError(f"{rundir.path} holds no trace of {row.task_name}")
-        trace = rundir.load_trace(row.trace)
-        extra = {"task_name": row.task_name, "outcome": row.outcome.value, "reward": row.reward}
-        yield trajectory(trace, session=f"{row.task_name}-{row.sample}", extra=extra)
 
 
 def trajectory(

@@ -1,6 +1,10 @@
-"""The patches of an evaluation in the shape that SWE-bench harnesses read."""
+"""An evaluation for other programs: patches as SWE-bench harnesses read them, and trajectories."""
+
+from collections.abc import Iterator
+from typing import Any
 
 from tadpole.errors import RunError
+from tadpole.evals.atif import trajectory
 from tadpole.evals.evaluate import TABLE
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.evals.scoreboard import settled
@@ -25,6 +29,16 @@ def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[
         }
         for row in attempts(rundir, role, sample)
     ]
+
+
+def trajectories(rundir: RunDir, role: PolicyRole, sample: int = 0) -> Iterator[dict[str, Any]]:
+    """The trajectory of one attempt at each task. Raises RunError where there is none."""
+    for row in attempts(rundir, role, sample):
+        if not row.trace:
+            raise RunError(f"{rundir.path} holds no trace of {row.task_name}")
+        trace = rundir.load_trace(row.trace)
+        extra = {"task_name": row.task_name, "outcome": row.outcome.value, "reward": row.reward}
+        yield trajectory(trace, session=f"{row.task_name}-{row.sample}", extra=extra)
 
 
 def attempts(rundir: RunDir, role: PolicyRole, sample: int) -> list[Attempt]:
