@@ -51,6 +51,7 @@ class SandboxSpec:
     tree: Path  # the work tree's initial content, seen at ``workdir``
     mounts: Mapping[str, Path] = field(default_factory=dict)  # path inside -> host path
     env: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)  # path inside -> where it leads, in /tmp
     workdir: str = "/repo"
     limits: Limits = Limits()
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tadpole.outcome import Tier
 from tadpole.protocols import Sampling
+from tadpole.task import TaskKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -19,6 +20,7 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 EMBEDDED = "embedded"
+OWN = "policy"  # the author is the model that is raised
 SERVED = "openai:"  # before the name that a server has for its model
 
 
@@ -145,6 +147,20 @@ def _weight(text: str) -> tuple[ProposerName, float]:
     if not 0 <= number < float("inf"):
         raise ValueError(f"the weight of {name} is no number of 0 or more: write {name}=2")
     return ProposerName(name), number
+
+
+class AuthorConfig(Section):
+    """A model that writes tasks, besides those that are made of the code itself."""
+
+    model: str = ""
+    """Empty for nobody, policy for the run's own model, or a model as policy.model takes it."""
+    drafts: Count = 8
+    """Tasks that it tries to write for each repository. Few of them pass the gates. Ours."""
+    kinds: tuple[TaskKind, ...] = Field(default=tuple(TaskKind), min_length=1)
+    """What it is asked for, in turn: bug_fix, feature, refactor, migration, performance; commas
+    between. Ours."""
+    max_turns: Count = 75
+    """Assistant turns of one draft. Ours."""
 
 
 class PolicyConfig(Section):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tadpole.authoring import with_author
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
@@ -53,7 +54,7 @@ async def make(job: Job) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
-            proposer=chosen(asked.weights, asked.max_dictated_chars),
+            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
         )
 

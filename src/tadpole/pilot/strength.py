@@ -10,14 +10,15 @@ guard against: wrong repairs of a kind that no operator makes.
 """
 
 import ast
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, parse
 from tadpole.pilot.operators import OPERATORS
-from tadpole.pilot.trial import Rules
+from tadpole.pilot.trial import Rules, pristine_file
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -38,11 +39,19 @@ def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: s
 
     ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded.
     """
-    file = snapshot.tree / site.path
-    code = Code.decode(site.path, file.read_bytes())
-    executable = bool(file.stat().st_mode & 0o100)
-    known = {code.dump, Code.decode(site.path, buggy).dump}
-    lines = {site.line, *site.lines}
+    good = pristine_file(snapshot, site.path)
+    return mutants_in(good, {site.line, *site.lines}, buggy, count, seed)
+
+
+def mutants_in(
+    good: FileChange, lines: Collection[int], before: bytes | None, count: int, seed: str
+) -> list[Mutant]:
+    """The same for these lines of any repaired file; ``before`` is it without the repair."""
+    path, executable = good.path, good.executable
+    code = Code.decode(path, good.content or b"")
+    known = {code.dump}
+    with contextlib.suppress(ValueError):  # a start that is no Python is no mutant either
+        known.add(Code.decode(path, before or b"").dump)
     rng, found = random.Random(seed), list[list[Mutant]]()
     for name in sorted(OPERATORS):
         of_this = []
@@ -57,7 +66,7 @@ def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: s
                     continue
                 if dump not in known:
                     known.add(dump)
-                    change = FileChange(site.path, code.encode(text), executable)
+                    change = FileChange(path, code.encode(text), executable)
                     of_this.append(Mutant(name, change))
         rng.shuffle(of_this)
         found.append(of_this)

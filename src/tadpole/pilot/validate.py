@@ -18,17 +18,20 @@ no mutant shows.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tadpole.pilot import inverse, request, statement, symptom
+from tadpole.pilot import inverse, leak, request, statement, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
 from tadpole.pilot.hide import by_file
+from tadpole.pilot.proof import prove
+from tadpole.pilot.rivals import strength_of_written
 from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
 from tadpole.pilot.symptom import Symptom
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.pilot.written import Written
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -55,6 +58,8 @@ class Validator:
         Raises :class:`Dropped` with the reason, SandboxError or GraderError where it could not
         be told.
         """
+        if isinstance(candidate, Written):
+            return await self._written(snapshot, candidate, name)
         sources = sources_of(snapshot)
         is_single = not candidate.request and len(candidate.sites) == 1
         dictated = self._dictated(sources, candidate) if is_single else None
@@ -79,6 +84,8 @@ class Validator:
         task = self._task(snapshot, candidate, name, found, visible, hints)
         if dictated is not None:
             _check(task, dictated)
+        if leak.of_answer(snapshot, task):
+            raise Dropped(DropReason.READABLE)
         await gate(task, self.grader)
         task = replace(task, measured=await self._rewritable(task))
         if found.mutants:  # tried already, together with those of other candidates
@@ -117,6 +124,21 @@ class Validator:
             raise Dropped(DropReason.UNSTABLE)
         first = symptom.smallest(failures, snapshot.tree)
         return symptom.read(first, failures[first], snapshot.tree)
+
+    async def _written(self, snapshot: Snapshot, written: Written, name: str) -> Task:
+        """What somebody wrote has its own first steps, and the same grader and strength."""
+        proof = await prove(
+            snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
+        )
+        await gate(proof.task, self.grader)
+        task = replace(proof.task, measured=await self._rewritable(proof.task))
+        task = await strength_of_written(
+            task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
+        )
+        rate = task.measured.kill_rate
+        if rate is not None and rate < self.rules.min_kill_rate:
+            raise Dropped(DropReason.WEAK)
+        return task
 
     async def _rewritable(self, task: Task) -> Measured:
         """Which tests can be rewritten for tier 3, where the grader goes that far."""

@@ -1,4 +1,4 @@
-"""Proposers: each looks at a snapshot and hands over candidates. All seeded and offline.
+"""Proposers: each looks at a snapshot and hands over candidates, the same for the same seed.
 
 =============== ============================================================ ===================
 module          proposes                                                     kind of task
@@ -10,7 +10,9 @@ module          proposes                                                     kin
 ``rename``      a routine under its old name, everywhere                     refactor
 ``migration``   calls that the running Python no longer knows                migration
 ``mixed``       several of them by weight
+``author``      what a model writes, its tests included                      any of the five
 =============== ============================================================ ===================
 
-None of them makes a performance task: whether code is fast enough no existing test decides.
+All but the last work without a model, and none of these makes a performance task: whether code
+is fast enough no test that is there decides.
 """
