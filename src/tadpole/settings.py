@@ -74,6 +74,14 @@ class ProposerName(StrEnum):
     MIGRATION = "migration"  # code of an old Python
 
 
+class Aim(StrEnum):
+    """Which pass rates are kept: those of the settings, or one of the recipe's two."""
+
+    OWN = "own"
+    MIDDLE = "middle"  # 0.5 in rounds 1-4
+    LOWER = "lower"  # 0 < p <= 0.5 in round 5
+
+
 class ProfileName(StrEnum):
     """How much a policy is told."""
 
@@ -114,6 +122,17 @@ class TasksConfig(Section):
     """Least share of the wrong repairs that a task's tests must notice. Ours."""
     seed: Natural = 0
     """Seed of the proposals and of the split. The same seed gives the same tasks."""
+    earlier: tuple[str, ...] = ()
+    """Task directories of earlier rounds: nothing like their tasks is made again; commas
+    between. Ours."""
+    max_repository: Share = 1.0
+    """Largest share of the tasks that one repository may give. Ours."""
+    max_operator: Share = 1.0
+    """Largest share of the tasks that one operator may give. Ours."""
+    max_kind: Share = 1.0
+    """Largest share of the tasks that may be of one kind. Ours."""
+    max_per_function: Natural = 0
+    """Most tasks that edit the same function; 0 for no limit. Ours."""
 
     @property
     def weights(self) -> dict[ProposerName, float]:
@@ -273,15 +292,28 @@ class CalibrateConfig(Section):
     """How learnable tasks are found: rollouts of the current policy."""
 
     samples: Count = 8
-    """Attempts at each task and rung. The recipe does not publish its N."""
+    """N: most attempts at each task and rung; fewer where the verdict is fixed before. The recipe
+    does not publish its N."""
+    probe: Natural = 4
+    """Attempts after which a task that was never, or always solved is given up at that rung; 0:
+    only once its verdict is fixed. Ours (bench/calibration.py)."""
+    aim: Aim = Aim.OWN
+    """Pass rates that are kept: own (low to high), middle (0.375 to 0.625; the recipe's 0.5 of
+    rounds 1-4) or lower (above 0 to 0.5; its round 5)."""
     low: Share = 0.125
-    """Lowest pass rate that is kept. Ours; the recipe aims at 0.5."""
+    """Lowest pass rate that is kept where aim is own. Ours."""
     high: Share = 0.875
-    """Highest pass rate that is kept. Ours."""
+    """Highest pass rate that is kept where aim is own. Ours."""
     start_rung: Natural = 0
     """Rung of the hint ladder where the walk starts; 0 tells the symptom only. Ours."""
     max_moves: Natural = 3
-    """Rungs that a task may be moved before it is dropped. Ours."""
+    """K: how often a task may be refined (told more or less, composed or split) before it is
+    dropped. Ours."""
+    budget: Natural = 0
+    """Most attempts that count, for all tasks together; 0 for no bound. Ours."""
+    quota: Natural = 0
+    """Learnable tasks that a round wants: it ends as soon as there are so many, and more are made
+    while there are fewer (not with a budget); 0: all that tasks.count gives. Ours."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -292,7 +324,9 @@ class CalibrateConfig(Section):
     @property
     def band(self) -> tuple[float, float]:
         """(lowest, highest) pass rate that is kept."""
-        return (self.low, self.high)
+        if self.aim is Aim.MIDDLE:
+            return (0.375, 0.625)
+        return (0.0, 0.5) if self.aim is Aim.LOWER else (self.low, self.high)
 
 
 class WarmupConfig(Section):

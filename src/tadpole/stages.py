@@ -4,7 +4,8 @@ A stage reads what earlier stages left in the run directory, does what is still 
 its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
+from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
 from tadpole.pilot.calibrate import Calibrated, calibrate
+from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.proposers.mixed import chosen
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
@@ -28,7 +31,7 @@ from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
-from tadpole.settings import SERVED
+from tadpole.settings import SERVED, TasksConfig
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
@@ -40,13 +43,13 @@ _NOT_TRAINED = (
 )
 
 
-async def make(job: Job) -> list[Task]:
-    """Make the tasks; those that are there already are kept."""
+async def make(job: Job, count: int | None = None) -> list[Task]:
+    """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept."""
     asked = job.config.tasks
     with timed(job.rundir, "make tasks"):
         return await make_tasks(
             asked.sources,
-            count=asked.count,
+            count=asked.count if count is None else count,
             seed=asked.seed,
             store=job.workshop.store,
             engine=job.workshop.engine,
@@ -56,7 +59,19 @@ async def make(job: Job) -> list[Task]:
             max_dictated_chars=asked.max_dictated_chars,
             proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
+            earlier=[Path(directory) for directory in asked.earlier],
+            caps=caps(asked),
         )
+
+
+def caps(asked: TasksConfig) -> Caps:
+    """The caps of a round."""
+    return Caps(
+        repository=asked.max_repository,
+        operator=asked.max_operator,
+        kind=asked.max_kind,
+        function=asked.max_per_function,
+    )
 
 
 async def start_policy(job: Job) -> None:
@@ -116,30 +131,56 @@ async def calibrate_tasks(job: Job) -> Split:
     asked = job.config.calibrate
     with timed(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
         rollout = _rollout(job, start)
+        sampling = job.config.sampling.at(job.config.leaf.max_tokens_per_turn)
 
         async def attempt(task: Task, sample: int) -> Attempt:
             row, _ = await rollout.attempt(
-                task,
-                sample,
-                sampling=job.config.sampling.at(job.config.leaf.max_tokens_per_turn),
-                stage="calibrate",
-                seed=job.seed(0),
+                task, sample, sampling=sampling, stage="calibrate", seed=job.seed(0)
             )
             return row
 
-        kept = await calibrate(
-            job.tasks(),
-            attempt=attempt,
-            samples=asked.samples,
-            band=asked.band,
-            start_rung=asked.start_rung,
-            max_moves=asked.max_moves,
-            concurrency=job.config.run.concurrency,
-            policy=start.policy.fingerprint,
-            rundir=job.rundir,
-            progress=job.progress,
-        )
+        harness = harness_identity(job.config.leaf, sampling, start.dialogue.system)
+
+        async def measured(tasks: Sequence[Task]) -> list[Calibrated]:
+            return await calibrate(
+                tasks,
+                attempt=attempt,
+                samples=asked.samples,
+                band=asked.band,
+                probe=asked.probe,
+                start_rung=asked.start_rung,
+                max_moves=asked.max_moves,
+                concurrency=job.config.run.concurrency,
+                policy=start.policy.fingerprint,
+                harness=harness,
+                budget=asked.budget,
+                quota=Quota(asked.quota, caps(job.config.tasks)),
+                rundir=job.rundir,
+                progress=job.progress,
+            )
+
+        kept = await _fill(job, measured)
     return _split(job, kept)
+
+
+async def _fill(
+    job: Job, measured: Callable[[Sequence[Task]], Awaitable[list[Calibrated]]]
+) -> list[Calibrated]:
+    """Measure what was made; make more and measure again while a quota asks for it."""
+    quota = job.config.calibrate.quota
+    tasks = job.tasks()
+    if not quota:
+        return await measured(tasks)
+    kept = await measured(dealt(tasks))
+    while len(kept) < quota and not job.config.calibrate.budget:
+        missing = quota - len(kept)
+        yielded = math.ceil(missing * len(tasks) / max(1, len(kept)))
+        more = await make(job, len(tasks) + min(max(missing, yielded), len(tasks)))
+        if len(more) <= len(tasks):
+            break  # the sources give no more
+        tasks = job.tasks()
+        kept = await measured(dealt(tasks))  # attempts that were made are not made again
+    return kept
 
 
 async def train(job: Job) -> Path:

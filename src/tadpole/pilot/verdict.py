@@ -37,6 +37,8 @@ class DropReason(StrEnum):
     PASSES_BROKEN = "the grader passes an edited file that is no Python"
     WEAK = "the tests notice too few wrong repairs"
     DUPLICATE = "the same function and the same tests as another task"
+    ALIKE = "nearly the same repair as another task"
+    CAPPED = "the round has enough that are like it"
 
 
 class Stage(StrEnum):
@@ -50,6 +52,8 @@ class Stage(StrEnum):
 
 
 LAST_STAGE: dict[DropReason, Stage] = {
+    DropReason.ALIKE: Stage.PROPOSED,
+    DropReason.CAPPED: Stage.PROPOSED,
     DropReason.SURVIVED: Stage.PROPOSED,
     DropReason.BREAKS_COLLECTION: Stage.PROPOSED,
     DropReason.VANISHED: Stage.PROPOSED,
