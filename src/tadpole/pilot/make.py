@@ -165,7 +165,7 @@ class _Making:
         """Say what comes next: what is screened together costs less."""
         stream.look(number)
         wanted = [one.candidate for one in stream.ahead if self._refused(stream, one) is None]
-        self.validator.screening.expect(stream.snapshot, wanted)
+        self.validator.expect(stream.snapshot, wanted)
 
     def _begin(self, stream: Stream, at: int) -> None:
         ahead = stream.ahead[at]

@@ -52,6 +52,11 @@ class Validator:
         self.rules = rules or Rules()
         self.screening = Screening(store, engine, self.rules)
 
+    def expect(self, snapshot: Snapshot, candidates: Sequence[Candidate]) -> None:
+        """Say which candidates come next: what is screened together costs less."""
+        screened = [one for one in candidates if not isinstance(one, Written)]
+        self.screening.expect(snapshot, screened)
+
     async def validate(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Task:
         """The task, at its top rung.
 
