@@ -51,9 +51,9 @@ class SandboxSpec:
     tree: Path  # the work tree's initial content, seen at ``workdir``
     mounts: Mapping[str, Path] = field(default_factory=dict)  # path inside -> host path
     env: Mapping[str, str] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)  # path inside -> where it leads, in /tmp
     workdir: str = "/repo"
     limits: Limits = Limits()
+    links: Mapping[str, str] = field(default_factory=dict)  # path inside -> where it leads, in /tmp
 
 
 class ExecReason(StrEnum):
