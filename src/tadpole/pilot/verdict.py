@@ -51,7 +51,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.VISIBLE_BROKEN: Stage.NOTICED,
     DropReason.FREE: Stage.CONFIRMED,
     DropReason.UNSOLVED: Stage.CONFIRMED,
-    DropReason.WEAK: Stage.GATED,
+    DropReason.WEAK: Stage.CONFIRMED,
     DropReason.DUPLICATE: Stage.GATED,
 }
 
