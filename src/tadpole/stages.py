@@ -4,10 +4,11 @@ A stage reads what earlier stages left in the run directory, does what is still 
 its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tadpole.authoring import with_author
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
@@ -15,11 +16,16 @@ from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
-from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
+from tadpole.pilot.calibrate import Calibrated, Refine, calibrate, fill_quota
 from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
+from tadpole.pilot.origin import Origin
+from tadpole.pilot.proposers.mixed import chosen
+from tadpole.pilot.refine import Refiner, origins_known, refined_names
 from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
 from tadpole.pilot.trial import Rules
+from tadpole.pilot.validate import Validator
+from tadpole.pilot.walk import Refined, Walk
 from tadpole.prepared import Prepared, prepare_policy
 from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
@@ -40,8 +46,13 @@ _NOT_TRAINED = (
 )
 
 
-async def make(job: Job, count: int | None = None) -> list[Task]:
-    """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept."""
+async def make(
+    job: Job, count: int | None = None, origins: dict[str, Origin] | None = None
+) -> list[Task]:
+    """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept.
+
+    ``origins`` is filled with what each was made of, by its name.
+    """
     asked = job.config.tasks
     with timed(job.rundir, "make tasks"):
         return await make_tasks(
@@ -54,9 +65,11 @@ async def make(job: Job, count: int | None = None) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
+            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
             earlier=[Path(directory) for directory in asked.earlier],
             caps=caps(asked),
+            origins=origins,
         )
 
 
@@ -151,16 +164,41 @@ async def calibrate_tasks(job: Job) -> Split:
                 harness=harness,
                 budget=asked.budget,
                 quota=Quota(asked.quota, caps(job.config.tasks)),
+                refine=_refining(job),
                 rundir=job.rundir,
                 progress=job.progress,
             )
 
-        tasks = job.tasks()
+        refined = refined_names(job.task_directory)
+        tasks = [task for task in job.tasks() if task.name not in refined]
         if asked.quota and not asked.budget:
             kept = await fill_quota(asked.quota, tasks, measured, lambda count: make(job, count))
         else:
             kept = await measured(dealt(tasks) if asked.quota else tasks)
     return _split(job, kept)
+
+
+def _refining(job: Job) -> Refine | None:
+    """Makes new tasks of measured ones; None where it is not known what these were made of."""
+    known = origins_known(job.task_directory)
+    if not known:
+        return None
+    origins: dict[str, Origin] = {}
+    workshop, asked = job.workshop, job.config.tasks
+    rules = Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate)
+    refiner = Refiner(
+        directory=job.task_directory,
+        origins=origins,
+        validator=Validator(workshop.store, workshop.engine, workshop.grader, rules),
+        max_moves=job.config.calibrate.max_moves,
+    )
+
+    async def refine(walks: Sequence[Walk], moved: Mapping[str, int]) -> Sequence[Refined]:
+        if refiner.wanted(walks, moved) and not origins:
+            await make(job, known, origins)  # all are there: they are only proposed again
+        return await refiner.refine(walks, moved)
+
+    return refine
 
 
 async def train(job: Job) -> Path:

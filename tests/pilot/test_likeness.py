@@ -6,7 +6,7 @@ from test_taskdir import new_task
 
 from tadpole.pilot.diversity import Caps, Quota, Trait, dealt, traits_of
 from tadpole.pilot.likeness import Likeness, alike, lines_of, lines_of_candidate
-from tadpole.pilot.singlesite import SingleSite
+from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.task import FileChange, Provenance, Source, TaskKind
 
 GOLD = """def area(w, h):

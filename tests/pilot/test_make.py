@@ -9,7 +9,7 @@ from tadpole.pilot import make, taskdir
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.hide import locate
 from tadpole.pilot.journal import TABLE, Step, yield_of
-from tadpole.pilot.singlesite import SingleSite
+from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason, Stage
 from tadpole.progress import Progress

@@ -19,7 +19,7 @@ def command() -> None:
     """Make, validate, calibrate and show tasks."""
 
 
-@command.command(cls=Verb, sections=["tasks", "sandbox"])
+@command.command(cls=Verb, sections=["tasks", "author", "sandbox"])
 @settings
 def make(request: Request) -> int:
     """Make validated tasks from real repositories.

@@ -20,6 +20,7 @@ from tadpole.trace import Record
 TABLE = "journal"
 SETTINGS = "making"
 COSTS = "costs"
+REFINED = "refined"  # as the journal, of what refinement tried
 
 
 class Making(Record):

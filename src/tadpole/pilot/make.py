@@ -21,8 +21,10 @@ from tadpole.pilot.diversity import NO_CAPS, Caps, Quota, traits_of, traits_of_c
 from tadpole.pilot.journal import COSTS, SETTINGS, TABLE, Cost, Making, Step
 from tadpole.pilot.judge import Judged, judge
 from tadpole.pilot.likeness import Likeness, lines_of, lines_of_candidate
-from tadpole.pilot.singlesite import SingleSite, Style
-from tadpole.pilot.stream import Stream, next_up, wanting
+from tadpole.pilot.origin import Origin
+from tadpole.pilot.proposers.singlesite import SingleSite, Style
+from tadpole.pilot.screening import BATCH
+from tadpole.pilot.stream import Ahead, Stream, next_up, wanting
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import DropReason
@@ -54,13 +56,15 @@ async def make_tasks(
     rules: Rules | None = None,
     earlier: Sequence[Path] = (),
     caps: Caps = NO_CAPS,
+    origins: dict[str, Origin] | None = None,
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
     (0: any edit); ``rules`` say what makes a task; ``earlier`` are directories of tasks that none
-    may be like; ``caps`` say how many of ``count`` may be alike. Calling it again with the same
-    ``out`` goes on where it stopped.
+    may be like; ``caps`` say how many of ``count`` may be alike; ``origins`` is filled with what
+    each task was made of, by its name. Calling it again with the same ``out`` goes on where it
+    stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
     cannot become a snapshot, TaskError for an earlier directory without tasks, and SandboxError
@@ -72,8 +76,8 @@ async def make_tasks(
     out.mkdir(parents=True, exist_ok=True)
     run = RunDir(out)
     with run.lock(), progress.task("make tasks", total=count) as bar:
-        judge = validator or Validator(store, engine, grader, rules)
-        making = _Making(run, judge, bar, Quota(count, caps))
+        checks = validator or Validator(store, engine, grader, rules)
+        making = _Making(run, checks, bar, Quota(count, caps), {} if origins is None else origins)
         for task in before:
             making.known.add(lines_of(task))
         streams: list[Stream] = []
@@ -92,8 +96,8 @@ async def make_tasks(
                 seed=seed,
                 proposer=chosen.name,
                 max_dictated=max_dictated_chars,
-                mutants=judge.rules.mutants,
-                min_kill_rate=judge.rules.min_kill_rate,
+                mutants=checks.rules.mutants,
+                min_kill_rate=checks.rules.min_kill_rate,
                 caps=_told(caps),
                 earlier=_digest(before),
             )
@@ -105,7 +109,15 @@ async def make_tasks(
 
 
 class _Making:
-    def __init__(self, run: RunDir, validator: Validator, bar: Bar, quota: Quota) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        validator: Validator,
+        bar: Bar,
+        quota: Quota,
+        origins: dict[str, Origin],
+    ) -> None:
+        self.origins = origins
         self.run = run
         self.validator = validator
         self.bar = bar
@@ -138,14 +150,19 @@ class _Making:
                         f"{self.run.path} was made by another version of tadpole: choose another "
                         "directory, or remove it first"
                     )
-            if task is not None:
-                self._take(task, stream)
+                if task is not None:
+                    self._take(task, stream, ahead.candidate)
+            elif task is not None:
+                self._count(task)
 
     async def fill(self, streams: Sequence[Stream], count: int) -> None:
         """Write down one candidate after the other until the count is reached."""
         try:
             while open_streams := wanting(streams, count):
                 upcoming = next_up(open_streams, WORKERS + 1)
+                missing = count - sum(len(stream.kept) for stream in streams)
+                for stream in open_streams:
+                    self._expect(stream, WORKERS + 1 + min(BATCH, 2 * missing // len(open_streams)))
                 for stream, at in upcoming:
                     self._begin(stream, at)
                 stream = upcoming[0][0]
@@ -156,19 +173,27 @@ class _Making:
             begun = [one.judging for stream in streams for one in stream.ahead]
             await end([judging for judging in begun if judging is not None])
 
+    def _expect(self, stream: Stream, number: int) -> None:
+        """Say what comes next: what is screened together costs less."""
+        stream.look(number)
+        wanted = [one.candidate for one in stream.ahead if self._refused(stream, one) is None]
+        self.validator.expect(stream.snapshot, wanted)
+
     def _begin(self, stream: Stream, at: int) -> None:
         ahead = stream.ahead[at]
-        if ahead.judging is None and self._refused(stream, ahead.candidate) is None:
+        if ahead.judging is None and self._refused(stream, ahead) is None:
             name = f"{stream.name}-{stream.index + at:04d}"
             judged = self._judge(stream.snapshot, ahead.candidate, name)
             ahead.judging = asyncio.create_task(judged)
 
-    def _refused(self, stream: Stream, candidate: Candidate) -> DropReason | None:
+    def _refused(self, stream: Stream, ahead: Ahead) -> DropReason | None:
         """Why a candidate is not wanted, whatever its tests say. Once refused, always refused."""
-        lines = lines_of_candidate(candidate, stream.repository, stream.snapshot.tree)
-        if self.known.has_like(lines):
+        if ahead.lines is None:
+            tree = stream.snapshot.tree
+            ahead.lines = lines_of_candidate(ahead.candidate, stream.repository, tree)
+        if self.known.has_like(ahead.lines):
             return DropReason.ALIKE
-        if self.quota.refuses(traits_of_candidate(candidate, stream.repository)):
+        if self.quota.refuses(traits_of_candidate(ahead.candidate, stream.repository)):
             return DropReason.CAPPED
         return None
 
@@ -179,7 +204,7 @@ class _Making:
     def _commit(self, stream: Stream, judged: Judged | None) -> None:
         """Write the next candidate of a stream down; ``judged`` None where it was refused."""
         candidate = stream.ahead[0].candidate
-        reason = self._refused(stream, candidate)
+        reason = self._refused(stream, stream.ahead[0])
         task: Task | None = None
         if reason is None and judged is not None:
             task, reason = judged.task, judged.reason
@@ -199,15 +224,18 @@ class _Making:
         self.run.append(TABLE, step)
         stream.pop()
         if task is not None:
-            self._take(task, stream)
+            self._take(task, stream, candidate)
         self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
 
-    def _take(self, task: Task, stream: Stream | None) -> None:
+    def _take(self, task: Task, stream: Stream, candidate: Candidate) -> None:
+        self._count(task)
+        self.origins[task.name] = Origin(stream.snapshot, candidate)
+        stream.kept.append(task)
+        self.bar.advance(1)
+
+    def _count(self, task: Task) -> None:
         self.known.add(lines_of(task))
         self.quota.take(traits_of(task))
-        if stream is not None:
-            stream.kept.append(task)
-            self.bar.advance(1)
 
 
 def _same(one: Task, other: Task) -> bool:

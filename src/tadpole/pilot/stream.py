@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.judge import Judged
+from tadpole.pilot.likeness import Lines
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import Task
 
@@ -22,6 +23,7 @@ class Ahead:
 
     candidate: Candidate
     judging: asyncio.Task[Judged] | None = None
+    lines: Lines | None = None  # what stands for it, once that was asked
 
 
 @dataclass

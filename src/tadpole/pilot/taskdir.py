@@ -175,7 +175,7 @@ def _settings(task: Task, calibration: Mapping[str, Any] | None) -> dict[str, An
         },
         "metadata": {"tadpole": ours},
         "verifier": {"environment_mode": "separate", **offline, **seconds},
-        "agent": {"timeout_sec": 10_800, **offline},
+        "agent": {"timeout_sec": 10_800, "user": files.USER, **offline},
         "environment": {**offline, "workdir": files.WORKDIR, "cpus": 1, "memory_mb": 2048},
     }
 
