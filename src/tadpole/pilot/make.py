@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
 from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.split import SourceFile
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -83,12 +84,13 @@ async def make_tasks(
     proposer: Proposer | None = None,
     validator: Validator | None = None,
     rules: Rules | None = None,
+    closed: Collection[SourceFile] = (),
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
-    (0: any edit); ``rules`` say what makes a task. Calling it again with the same ``out`` goes on
-    where it stopped.
+    (0: any edit); ``rules`` say what makes a task; no file of ``closed`` is edited. Calling it
+    again with the same ``out`` goes on where it stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
     cannot become a snapshot, and SandboxError or GraderError where validation keeps breaking.
@@ -107,7 +109,8 @@ async def make_tasks(
             name = snapshot.name
             if name in taken:
                 name = f"{name}-{len(streams) + 1}"
-            candidates = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
+            proposed = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
+            candidates = _outside(proposed, snapshot.source.location, closed)
             stream = _Stream(source, snapshot, name, candidates)
             settings = Making(
                 source=source,
@@ -226,6 +229,15 @@ class _Making:
             stream.kept.append(task)
             self.bar.advance(1)
         self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
+
+
+def _outside(
+    candidates: Iterator[Candidate], location: str, closed: Collection[SourceFile]
+) -> Iterator[Candidate]:
+    """Those candidates that edit no file of ``closed``."""
+    for candidate in candidates:
+        if not any((location, path) in closed for path in candidate.files):
+            yield candidate
 
 
 def _same(one: Task, other: Task) -> bool:
