@@ -9,10 +9,10 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Self, get_origin
 
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from tadpole.errors import ConfigError, RunError
@@ -20,6 +20,7 @@ from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
     EMBEDDED,
     CalibrateConfig,
+    EngineKind,
     EvalConfig,
     GradingConfig,
     LeafConfig,
@@ -28,6 +29,7 @@ from tadpole.settings import (
     SamplingConfig,
     SandboxConfig,
     Section,
+    Switch,
     TasksConfig,
     TrainConfig,
     WarmupConfig,
@@ -101,6 +103,17 @@ class Config(Section):
     """How the policy is evaluated."""
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     """What isolates episodes and gradings."""
+
+    @model_validator(mode="after")
+    def _adapters_fit(self) -> Self:
+        moved = self.train.rounds > 1 or self.warmup.enabled is Switch.ON
+        if self.train.lora.rank and self.policy.engine is not EngineKind.INPROCESS and moved:
+            raise ValueError(
+                "train.lora.rank needs policy.engine inprocess where there are several rounds or a "
+                "warm-up: the servers do not have the weights that the adapters belong to; or say "
+                "train.lora.rank 0"
+            )
+        return self
 
     def toml(self) -> str:
         """The resolved configuration as TOML; loading it gives an equal value."""
@@ -235,7 +248,8 @@ def _one_line(error: ValidationError, origin: Mapping[str, str]) -> str:
     label = f" (from {origin[name]})" if name in origin else ""
     value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
     also = f"; and {more} more" if more else ""
-    return f"{name}{label}: {message[:1].lower()}{message[1:]}{value}{also}"
+    where = f"{name}{label}: " if name else ""
+    return f"{where}{message[:1].lower()}{message[1:]}{value}{also}"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tadpole.config import values
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
@@ -24,6 +25,7 @@ from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
+from tadpole.rl.tracker import tracking
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
 from tadpole.settings import SERVED
@@ -206,12 +208,16 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
     )
     made = checkpoints(job.rundir.path / "checkpoints")
     done = read_state(made[-1]).update if made else 0
-    with job.progress.task("train", total=asked.updates, done=done) as bar:
+    with (
+        job.progress.task("train", total=asked.updates, done=done) as bar,
+        tracking(asked.tracker, job.rundir.path, values(job.config), done) as tell,
+    ):
 
         def show(row: UpdateRow) -> None:
             reward = "none" if row.mean_reward is None else f"{row.mean_reward:.3f}"
             gap = "" if row.max_abs_pq is None else f", max |p - q| {row.max_abs_pq:.1e}"
             skipped = f", skipped: {row.skipped}" if row.skipped else ""
+            tell(row)
             bar.update(done=row.update, note=f"mean reward {reward}{gap}{skipped}")
 
         return await climb.run(tasks, show)

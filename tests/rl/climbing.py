@@ -8,6 +8,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from tadpole.models.adapters import add_adapters
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 from tadpole.protocols import Sampling
@@ -123,6 +124,8 @@ def make_climb(path, updates, train=None, make_policy=None, **rollout):
         RunDir.open(path) if (path / "tadpole-run.json").exists() else RunDir.create(path, settings)
     )
     model = llama()
+    if settings.lora.rank:
+        add_adapters(model, settings.lora.rank, settings.lora.alpha)
     policy = (make_policy or in_process)(model, settings.max_lag > 0)
     return Climb(
         rollout=EvenTokens(policy, run, **rollout),

@@ -29,7 +29,7 @@ from tadpole.pilot.split import Part, load_split
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, pruned_states, read_state
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.samples import contexts
-from tadpole.rundir import RunDir
+from tadpole.rundir import ROUNDS, RunDir
 from tadpole.trace import Attempt, Tokens, Trace
 
 
@@ -108,8 +108,8 @@ def _round(rundir: RunDir, max_lag: int) -> Provenance:
     states = [(weights_hash(path), read_state(path)) for path in checkpoints(root)]
     whole = len(states)
     after = policies(rundir).get(PolicyRole.AFTER)
-    here = after is not None and after.path.startswith(root.name)  # else of a later round
-    if here and after and all(state.update < after.update for _, state in states):
+    of_later = after is not None and after.path.startswith(f"{ROUNDS}/")
+    if after and not of_later and all(state.update < after.update for _, state in states):
         raise RunError(
             f"{rundir.path}: the weights of update {after.update} are gone from checkpoints/, so "
             "nobody can tell where they came from: give a run that has them"
