@@ -93,6 +93,7 @@ def prepare_policy(
             slots=config.run.concurrency,
             max_context=config.leaf.max_context,
             apart=apart,
+            repeatable=asked.repeatable,
         )
     else:
         policy = _served(config, loaded, sorted(dialogue.end_ids))

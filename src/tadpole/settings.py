@@ -116,6 +116,10 @@ class PolicyConfig(Section):
     """Number format of the rollout: auto, float32 or bfloat16."""
     threads: Natural = 0
     """CPU threads for the model; 0 for all cores that this process may use."""
+    repeatable: bool = False
+    """Whether episodes are decoded one by one, so that a run that was killed comes to the same bits
+    (with threads 1, max_lag 0, and tools whose results repeat). Slower by what batches save. Ours.
+    """
     engine: EngineKind = EngineKind.INPROCESS
     """Who samples: inprocess, sglang or vllm (servers that you have started; docs/engines.md)."""
     urls: tuple[str, ...] = ()

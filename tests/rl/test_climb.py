@@ -311,9 +311,9 @@ class TestOverlap:
 
 
 class TestKill:
-    def start(self, run, updates, lag=0):
+    def start(self, run, updates, lag=0, *more):
         program = str(ROOT / "tests/rl/climbing.py")
-        command = [sys.executable, program, str(run), str(updates), str(lag)]
+        command = [sys.executable, program, str(run), str(updates), str(lag), *more]
         env = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
         return subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -338,16 +338,20 @@ class TestKill:
         assert len(keys) == len(set(keys))
 
     @pytest.mark.slow
-    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path):
-        """The very weights and figures of a climb that nothing interrupted, bit for bit."""
+    @pytest.mark.parametrize("how", [(), ("talk",)], ids=["one turn", "repeatable"])
+    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path, how):
+        """The very weights and figures of a climb that nothing interrupted, bit for bit.
+
+        With several turns, whose pauses are never the same twice, where the policy is repeatable.
+        """
         rng = random.Random(5)
         updates = 16
-        whole = self.start(tmp_path / "whole", updates)
+        whole = self.start(tmp_path / "whole", updates, 0, *how)
         _, errors = whole.communicate(timeout=240)
         assert whole.returncode == 0, errors
         kills = 0
         while kills < 10:
-            process = self.start(tmp_path / "killed", updates)
+            process = self.start(tmp_path / "killed", updates, 0, *how)
             if rng.random() < 0.8:
                 process.stdout.readline()  # an update was made; else somewhere before
             else:
@@ -358,7 +362,7 @@ class TestKill:
             process.communicate()
             if checkpoints(tmp_path / "killed" / "checkpoints")[updates // 2 - 1 :]:
                 break  # it was done before it could be killed ten times
-        last = self.start(tmp_path / "killed", updates)
+        last = self.start(tmp_path / "killed", updates, 0, *how)
         _, errors = last.communicate(timeout=240)
         assert last.returncode == 0, errors
         assert kills >= 5

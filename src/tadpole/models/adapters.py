@@ -30,7 +30,7 @@ def add_adapters(model: Any, rank: int, alpha: float, seed: int = 0) -> None:
         r=rank,
         lora_alpha=alpha,  # a float does just as well
         lora_dropout=0.0,
-        target_modules="all-linear",
+        target_modules=sorted(_linear(model)),  # servers expect last names, not whole ones
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(getattr(model, "name_or_path", "") or ""),
     )
@@ -40,6 +40,16 @@ def add_adapters(model: Any, rank: int, alpha: float, seed: int = 0) -> None:
     for parameter in trained(model):
         parameter.data = parameter.data.float()
     setattr(model, _CONFIG, asked)
+
+
+def _linear(model: Any) -> set[str]:
+    """The last names of all linear layers but the head."""
+    head = model.get_output_embeddings()
+    return {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head
+    }
 
 
 def has_adapters(model: Any) -> bool:

@@ -11,6 +11,7 @@ is still missing after that is missing from N.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from tadpole.outcome import OUTCOME_POLICY, Outcome
@@ -19,11 +20,11 @@ from tadpole.rundir import RunDir
 from tadpole.task import Task
 from tadpole.together import together
 from tadpole.trace import Attempt, Record
+from tadpole.tries import tried
 
 TABLE = "calibration"  # every attempt, one row each
 VERDICTS = "calibrated"  # one row per task and rung that was measured
 BAND = (0.0, 1.0)
-RETRIES = 2
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,4 @@ class _Walk:
         if known is not None:
             return known
         async with self.free:
-            for _ in range(RETRIES + 1):
-                row = await self.attempt(task, sample)
-                self.rundir.append(TABLE, row)
-                if not OUTCOME_POLICY[row.outcome].retry:
-                    break
-        return row
+            return await tried(partial(self.attempt, task, sample), self.rundir, TABLE)

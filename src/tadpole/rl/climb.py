@@ -42,8 +42,8 @@ from tadpole.rundir import RunDir
 from tadpole.settings import TrainConfig
 from tadpole.task import Task
 from tadpole.trace import Attempt, Trace
+from tadpole.tries import RETRIES
 
-RETRIES = 2
 MOST_SKIPS = 2  # updates in a row that may be skipped
 
 Episode = tuple[Attempt, Trace]
