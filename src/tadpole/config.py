@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from tadpole.engines.cluster import ClusterConfig
 from tadpole.errors import ConfigError, RunError
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
@@ -49,7 +50,11 @@ _SHAPES = {
     "eval": ("eval.jsonl",),
 }
 # ... by setting where that is another thing: more tasks join those that are there ...
-_SHAPE = {"tasks.count": ("split.json",), "tasks.held_out_share": ("split.json",)}
+_SHAPE = {
+    "tasks.count": ("split.json",),
+    "tasks.held_out_share": ("split.json",),
+    "cluster.trainer": ("rollouts.jsonl",),
+}
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {
     "policy.device",
@@ -94,6 +99,8 @@ class Config(Section):
     """How the policy is evaluated."""
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     """What isolates episodes and gradings."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """The machines of a climb."""
 
     def toml(self) -> str:
         """The resolved configuration as TOML; loading it gives an equal value."""

@@ -65,9 +65,18 @@ class Request:
 class Verb(click.Command):
     """A command that takes every setting as ``--section.key VALUE``."""
 
-    def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sequence[str] = (),
+        dry_run: Callable[[Config], int | None] | None = None,
+        short: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections  # those that its --help lists
+        self.dry_run = dry_run  # more to a dry run than the settings: its exit code, or None
+        self.short = dict(short or {})  # option of its own -> the setting that it is short for
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted settings out; click reads the rest."""
@@ -126,14 +135,19 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        assert isinstance(ctx.command, Verb)
         flags = dict(ctx.meta[_FLAGS])
-        for option, name in (("run", "run.dir"), ("model", "policy.model")):
+        short = {"run": "run.dir", "model": "policy.model"} | ctx.command.short
+        for option, name in short.items():
             value = given.pop(option)
             if value is not None:
                 flags[name] = value
         config = resolve(flags, given.pop("file"), given.pop("preset"))
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
+            code = ctx.command.dry_run(config) if ctx.command.dry_run else None
+            if code is not None:
+                return code
             click.echo(config.toml(), nl=False)
             return 0
         return function(Request(config, as_json, Progress(), flags), **given)
