@@ -163,6 +163,6 @@ def _written(value: Any) -> str:
         return str(value)
     if isinstance(value, list):
         return "[" + ",".join(_written(one) for one in value) + "]"
-    if isinstance(value, str) and not value.replace("_", "").isalnum():
+    if isinstance(value, str) and not value.replace("_", "").replace("-", "").isalnum():
         return json.dumps(value)
     return str(value)
