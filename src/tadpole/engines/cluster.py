@@ -38,6 +38,9 @@ class ClusterConfig(Section):
     """Processes that play episodes, spread over the nodes; boxes run beside them."""
     ray_address: str = ""
     """Address of a running Ray cluster (auto, or HOST:PORT); empty to start one here."""
+    overrides: tuple[str, ...] = ()
+    """More overrides for verl as KEY=VALUE, instead of ours where they name the same; commas
+    between."""
     gpu_gib: float = Field(default=0.0, ge=0)
     """Memory of one GPU in GiB, for the plan; 0: not known, and nothing is refused."""
     server_share: Share = 0.0

@@ -24,7 +24,13 @@ def overrides(config: Config, model: str = "") -> list[str]:
         **_rollout(config, places),
         **_trainer(config, places),
     }
-    return [f"{key}={_written(value)}" for key, value in settings.items()]
+    lines = {key: f"{key}={_written(value)}" for key, value in settings.items()}
+    for line in config.cluster.overrides:
+        key, equals, _ = line.partition("=")
+        if not equals:
+            raise ConfigError(f"cluster.overrides: {line!r} is not KEY=VALUE")
+        lines[key] = line
+    return list(lines.values())
 
 
 def _refuse(config: Config) -> None:
