@@ -168,9 +168,9 @@ def _replica():
 
     class TinyReplica(RolloutReplica):
         async def launch_servers(self):
-            path = self.model_config["path"]
-            server = ray.remote(TinyServer).options(name=f"{NAME}-{self.replica_rank}")
-            self.servers = [server.options(max_concurrency=64).remote(path)]
+            name = f"{NAME}-{self.replica_rank}"
+            server = ray.remote(TinyServer).options(name=name, max_concurrency=64)
+            self.servers = [server.remote(self.model_config["path"])]
             self._server_handle, self._server_address = self.servers[0], f"{self.replica_rank}"
 
     return TinyReplica

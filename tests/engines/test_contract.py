@@ -4,10 +4,13 @@ import ast
 import contextlib
 import importlib.util
 import io
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from tadpole import process
 from tadpole.cli.main import run
 from tadpole.config import load
 from tadpole.engines import verl as ours
@@ -82,6 +85,17 @@ class TestInstalled:
         assert "composed and validated all of it" in said.err
         assert len(said.out.splitlines()) > 60
         assert not (tmp_path / "run").exists()
+
+    def test_the_entry_point_registers_the_loss_in_a_fresh_process(self):
+        code = (
+            "import verl; from tadpole.engines.verl.registered import missing_in as m; print(m())"
+        )
+        fresh = process.run([sys.executable, "-c", code])
+        assert fresh.ok and fresh.stdout.decode().strip() == "", fresh
+        without = process.run(
+            [sys.executable, "-c", code], env=os.environ | {"VERL_USE_EXTERNAL_PLUGINS": "none"}
+        )
+        assert b"tadpole_dppo is not registered in NoneType" in without.stdout
 
     def test_a_list_that_verl_does_not_know_is_refused_in_one_line(self):
         asked = [*overrides(load(preset="verl-report")), "trainer.no_such_thing=1"]

@@ -84,7 +84,7 @@ def job(tmp_path, monkeypatch):
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "RAY_DEDUP_LOGS": "0",
+        "RAY_AUTH_MODE": "disabled",
     }.items():
         monkeypatch.setenv(name, value)
     return make_job(tmp_path, str(root), store, SETTINGS)

@@ -2,13 +2,13 @@
 
 verl's own ``dppo_tv`` truncates p / q, which is another gradient. Loaded in every process of a
 cluster by the entry point ``verl.plugins``; verl says nothing where that fails, so the trainer
-asks its workers (:func:`missing_in`).
+asks its workers (:mod:`tadpole.engines.verl.registered`).
 """
 
 from typing import Any
 
 import torch
-from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_loss
+from verl.trainer.ppo.core_algos import register_policy_loss
 
 from tadpole.engines.verl.places import LOSS
 from tadpole.rl.loss import kept_tokens, policy_loss
@@ -43,13 +43,3 @@ def tadpole_dppo(  # noqa: PLR0917 - verl's signature
         gaps = float((logp_N.exp() - logq_N.exp()).abs().sum())
         dropped = int((~kept_tokens(logp_N, logq_N, advantage_N, delta)).sum())
     return loss, {GAPS: gaps, DROPPED: float(dropped), TOKENS: float(mask.sum())}
-
-
-def missing_in(worker: Any = None) -> str:
-    """Which registry lacks our loss, in one line; empty where it is there.
-
-    Runs inside a worker: verl loads plugins silently, and goes on without them.
-    """
-    if POLICY_LOSS_REGISTRY.get(LOSS) is not None:
-        return ""
-    return f"the loss {LOSS} is not registered in {type(worker).__name__}: reinstall tadpole there"

@@ -2,10 +2,8 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 import transfer_queue as tq
@@ -15,24 +13,15 @@ from verl.workers.utils.padding import response_to_nested
 
 from tadpole.config import Config, saved
 from tadpole.engines.verl import rows
-from tadpole.engines.verl.loss import missing_in
+from tadpole.engines.verl.advantages import Episode, advantages_of
 from tadpole.engines.verl.places import MODE, RAW, Names, Places
+from tadpole.engines.verl.registered import missing_in
 from tadpole.errors import TrainerError
-from tadpole.rl.groups import learned_advantages
 from tadpole.rl.metrics import TABLE
 from tadpole.rundir import CONFIG, RunDir
 from tadpole.trace import Attempt
 
 MOST_DRAWS = 20  # times as many groups as an update needs: more, and no policy learns from them
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One row of a batch: its key in the queue, and the attempt that it came from."""
-
-    key: str
-    group: str
-    attempt: Attempt | None  # None: padding of verl's
 
 
 class Climbing:
@@ -72,33 +61,18 @@ class Climbing:
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Ours, on shaped rewards, per group of raw rewards that differ; 0 elsewhere."""
-        found = self._episodes(batch)
-        groups: dict[str, list[Attempt]] = {}
-        for episode in found:
-            if episode.attempt is not None:
-                groups.setdefault(episode.group, []).append(episode.attempt)
         train = self.ours.train
-        rng = np.random.default_rng([self.ours.run.seed * 1000 + train.seed, self.global_steps])
-        known: dict[str, float] = {}
-        for members in groups.values():
-            advantages = learned_advantages(
-                [float(member.reward or 0.0) for member in members],
-                [member.generated_tokens for member in members],
-                train,
-                update=self.global_steps,
-                rng=rng,
-            )
-            if advantages is not None:
-                known |= {m.trace: float(a) for m, a in zip(members, advantages, strict=True)}
+        values = advantages_of(
+            self._episodes(batch),
+            train,
+            update=self.global_steps,
+            seed=self.ours.run.seed * 1000 + train.seed,
+        )
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
         )
         mask = data["response_mask"]
-        values = torch.tensor(
-            [known.get(e.attempt.trace, 0.0) if e.attempt else 0.0 for e in found],
-            dtype=torch.float32,
-        )
-        padded = torch.nested.to_padded_tensor(mask, 0).float() * values[:, None]
+        padded = torch.nested.to_padded_tensor(mask, 0).float() * torch.tensor(values)[:, None]
         data["advantages"] = response_to_nested(padded, mask)
         data["returns"] = data["advantages"]
         return tq.kv_batch_put(
@@ -156,7 +130,7 @@ class Climbing:
             attempt = None if padding else Attempt.model_validate_json(fields["attempt"])
             if attempt is not None:
                 assert RAW in fields["reward_extra_info"]
-            found.append(Episode(key, key.split("_")[0], attempt))
+            found.append(Episode(key.split("_")[0], attempt))
         return found
 
 
