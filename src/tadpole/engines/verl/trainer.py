@@ -1,5 +1,6 @@
 """verl's asynchronous trainer with our advantages, our rows, and our reasons to stop."""
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -137,3 +138,11 @@ class Climbing:
 @register_trainer(MODE)
 class Trainer(Climbing, PPOTrainerSeparateAsync):  # type: ignore[misc]
     """Rollout and training on GPUs of their own, overlapping."""
+
+    def init(self) -> None:
+        """As verl's, whose 0.9.1 trips over a line of its own log in this very layout.
+
+        It says ``logger.info(..., flush=True)``, which is a TypeError where INFO is logged.
+        """
+        logging.getLogger(PPOTrainerSeparateAsync.__module__).setLevel(logging.WARNING)
+        super().init()
