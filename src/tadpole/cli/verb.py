@@ -65,9 +65,18 @@ class Request:
 class Verb(click.Command):
     """A command that takes every setting as ``--section.key VALUE``."""
 
-    def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sequence[str] = (),
+        dry_run: Callable[[Config], int | None] | None = None,
+        short: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections  # those that its --help lists
+        self.dry_run = dry_run  # more to a dry run than the settings: its exit code, or None
+        self.short = dict(short or {})  # option of its own -> the setting that it is short for
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted settings out; click reads the rest."""
@@ -125,14 +134,19 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        assert isinstance(ctx.command, Verb)
         flags = dict(ctx.meta[_FLAGS])
-        for option, name in _SHORT.items():
-            value = given.pop(option, None)
+        short = {"run": "run.dir", "model": "policy.model"} | ctx.command.short
+        for option, name in short.items():
+            value = given.pop(option)
             if value is not None:
                 flags[name] = value
         config = resolve(flags, given.pop("file"), given.pop("preset"))
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
+            code = ctx.command.dry_run(config) if ctx.command.dry_run else None
+            if code is not None:
+                return code
             click.echo(config.toml(), nl=False)
             return 0
         return function(Request(config, as_json, Progress(), flags), **given)
@@ -149,8 +163,6 @@ def resolve(flags: dict[str, Any], file: Path | None, preset: str | None) -> Con
     return config
 
 
-# Options that stand for a setting; the last only where the verb has it.
-_SHORT = {"run": "run.dir", "model": "policy.model", "budget": "calibrate.budget"}
 _TRUTH = {"true", "false", "yes", "no", "on", "off", "1", "0"}
 
 
