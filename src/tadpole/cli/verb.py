@@ -67,7 +67,7 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sections = sections  # those that its --help lists
+        self.sections = sections  # what its --help lists: whole sections, or single settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted settings out; click reads the rest."""
@@ -78,12 +78,12 @@ class Verb(click.Command):
         """Options, then the settings that matter to this verb."""
         super().format_options(ctx, formatter)
         defaults = load().model_dump(mode="json")
-        for section in self.sections:
+        for section in dict.fromkeys(name.partition(".")[0] for name in self.sections):
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
                 for name, info in fields():
                     head, _, key = name.partition(".")
-                    if head == section:
+                    if head == section and {section, name} & set(self.sections):
                         value = _shown(defaults[head][key])
                         rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
@@ -114,10 +114,13 @@ def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return flags, rest
 
 
-def settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about settings; the verb gets a :class:`Request` first."""
+def settings(function: Callable[..., Any], *, of_run: bool = True) -> Callable[..., Any]:
+    """Add the options about settings; the verb gets a :class:`Request` first.
 
-    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).")
+    ``of_run`` False: the verb has no run directory, so none can be named or lends its settings.
+    """
+
+    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).", hidden=not of_run)
     @click.option("--model", metavar="MODEL", help="A directory, a name, or openai:NAME.")
     @click.option("--preset", type=click.Choice(presets()), help="Shipped settings.")
     @click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file.")
@@ -131,7 +134,10 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             value = given.pop(option)
             if value is not None:
                 flags[name] = value
-        config = resolve(flags, given.pop("file"), given.pop("preset"))
+        if not of_run and "run.dir" in flags:
+            raise click.UsageError(f"{ctx.command.name} has no run directory: leave --run out")
+        file, preset = given.pop("file"), given.pop("preset")
+        config = resolve(flags, file, preset) if of_run else load(flags, file=file, preset=preset)
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
             click.echo(config.toml(), nl=False)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tadpole.errors import ModelError
+from tadpole.models.location import is_directory, problem
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,9 @@ class Loaded:
 def load_model(location: str | Path, device: str = "cpu") -> Loaded:
     """Load ``location``. Raises ModelError, one line, where it is no model directory."""
     path = Path(location)
-    named = not path.exists() and not str(location).startswith((".", "/", "~"))
-    if not named and not (path / "config.json").is_file():
-        raise ModelError(
-            f"{location} is no model directory (no config.json in it): give one that "
-            "transformers' save_pretrained wrote, a model name, or 'embedded'"
-        )
+    if why := problem(str(location)):
+        raise ModelError(why)
+    named = not is_directory(str(location))
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(location)
@@ -40,7 +38,8 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
         model.to(device)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ModelError(f"cannot load the model {location}: {reason}") from error
+        also = f"; a directory {location} is not here either" if named else ""
+        raise ModelError(f"cannot load the model {location}: {reason}{also}") from error
     absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
     if absent:
         # transformers would put random weights there and say nothing.
