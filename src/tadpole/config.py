@@ -265,8 +265,10 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is no text in UTF-8: give a TOML file") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}): give a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 
