@@ -67,6 +67,19 @@ class Launcher:
         data = marshal.dumps(plan)
         if len(data) > LARGEST:
             raise OSError("too many mounts for one sandbox")
+        fresh = self._wire is None
+        try:
+            pid = self._asked(data, [control.fileno(), stderr, status])
+        except OSError:
+            self._end()
+            if fresh:
+                raise
+            return self.start(plan, control, stderr, status)  # somebody has killed it meanwhile
+        self._boxes += 1
+        return Launched(pid)
+
+    def _asked(self, data: bytes, descriptors: list[int]) -> int:
+        """The process id of a new child. Raises OSError."""
         if self._wire is None:
             self._wire, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
@@ -74,21 +87,15 @@ class Launcher:
                     [sys.executable, "-I", "-S", str(_SCRIPT)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
-                    stderr=stderr,
+                    stderr=descriptors[1],
                     env={"PATH": "/usr/bin:/bin"},
                     cwd="/",
                 )
-        self._boxes += 1
-        try:
-            socket.send_fds(self._wire, [data], [control.fileno(), stderr, status])
-            pid = int(self._wire.recv(100) or b"0")
-            if pid <= 0:
-                raise OSError(-pid, os.strerror(-pid) if pid else "the launcher has ended")
-        except OSError:
-            self._end()  # the next box gets another one
-            self._boxes -= 1
-            raise
-        return Launched(pid)
+        socket.send_fds(self._wire, [data], descriptors)
+        pid = int(self._wire.recv(100) or b"0")
+        if pid <= 0:
+            raise OSError(-pid, os.strerror(-pid) if pid else "the launcher has ended")
+        return pid
 
     def give_back(self) -> None:
         """A box has ended. Without any left, the process ends too."""
