@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tadpole import stages
+from tadpole import rounds, stages
 from tadpole.config import Config
 from tadpole.evals.policies import PolicyRole
 from tadpole.evals.scoreboard import Scoreboard
@@ -11,6 +11,7 @@ from tadpole.job import Job
 from tadpole.progress import Progress
 from tadpole.report.html import write_report
 from tadpole.rundir import RunDir, cache_dir
+from tadpole.taskset import make
 from tadpole.workshop import Workshop
 
 
@@ -31,13 +32,13 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
     job = Job(config, rundir, workshop, progress)
     boards: dict[str, Scoreboard] = {}
     try:
-        await stages.make(job)
+        await make(job)
         await stages.calibrate_tasks(job)
         if job.warms_up and config.eval.raw:
             boards["raw model"] = await stages.evaluate_policy(job, PolicyRole.RAW)
         start = "warmed up" if job.warms_up else "before"
         boards[start] = await stages.evaluate_policy(job, PolicyRole.BEFORE)
-        await stages.train(job)
+        await rounds.train(job)
         boards["trained"] = await stages.evaluate_policy(job, PolicyRole.AFTER)
     finally:
         report = write_report(rundir)

@@ -28,9 +28,9 @@ def make(request: Request) -> int:
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
     with request.job(begins=True) as job:
-        from tadpole.stages import make as make_stage  # seconds: after a refusal, not before it
+        from tadpole.taskset import make as make_set  # seconds: after a refusal, not before it
 
-        tasks = asyncio.run(make_stage(job))
+        tasks = asyncio.run(make_set(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
         click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
@@ -41,7 +41,11 @@ def make(request: Request) -> int:
     return int(len(tasks) < asked)
 
 
-@command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
+@command.command(
+    cls=Verb,
+    sections=["calibrate", "grading", "policy", "leaf", "warmup"],
+    short={"budget": "calibrate.budget"},
+)
 @click.option("--budget", metavar="N", help="Most attempts in all (--calibrate.budget).")
 @settings
 def calibrate(request: Request) -> int:
