@@ -4,8 +4,7 @@ A stage reads what earlier stages left in the run directory, does what is still 
 its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
 """
 
-import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
-from tadpole.pilot.calibrate import Calibrated, calibrate
+from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
 from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.proposers.mixed import chosen
@@ -159,28 +158,12 @@ async def calibrate_tasks(job: Job) -> Split:
                 progress=job.progress,
             )
 
-        kept = await _fill(job, measured)
-    return _split(job, kept)
-
-
-async def _fill(
-    job: Job, measured: Callable[[Sequence[Task]], Awaitable[list[Calibrated]]]
-) -> list[Calibrated]:
-    """Measure what was made; make more and measure again while a quota asks for it."""
-    quota = job.config.calibrate.quota
-    tasks = job.tasks()
-    if not quota:
-        return await measured(tasks)
-    kept = await measured(dealt(tasks))
-    while len(kept) < quota and not job.config.calibrate.budget:
-        missing = quota - len(kept)
-        yielded = math.ceil(missing * len(tasks) / max(1, len(kept)))
-        more = await make(job, len(tasks) + min(max(missing, yielded), len(tasks)))
-        if len(more) <= len(tasks):
-            break  # the sources give no more
         tasks = job.tasks()
-        kept = await measured(dealt(tasks))  # attempts that were made are not made again
-    return kept
+        if asked.quota and not asked.budget:
+            kept = await fill_quota(asked.quota, tasks, measured, lambda count: make(job, count))
+        else:
+            kept = await measured(dealt(tasks) if asked.quota else tasks)
+    return _split(job, kept)
 
 
 async def train(job: Job) -> Path:
