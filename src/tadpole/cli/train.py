@@ -1,4 +1,4 @@
-"""``tadpole train``: one climb on the calibrated tasks of a run."""
+"""``tadpole train``: the climbs of a run, round after round."""
 
 import asyncio
 
@@ -16,9 +16,10 @@ def command(request: Request) -> int:
 
     \b
     tadpole train --run runs/mine --train.updates 50
+    tadpole train --run runs/mine --train.rounds 5     # makes the tasks of later rounds, too
     """
     with request.job() as job:
-        from tadpole.stages import train
+        from tadpole.rounds import train
 
         trained = asyncio.run(train(job))
     request.result({"checkpoint": str(trained)}, lambda: str(trained))

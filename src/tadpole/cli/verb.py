@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tadpole.config import Config, fields, load, open_run, presets
+from tadpole.config import Config, fields, load, open_run, presets, values
 from tadpole.progress import Progress
 from tadpole.rundir import CONFIG, MARKER, RunDir, cache_dir
 
@@ -77,14 +77,13 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options, then the settings that matter to this verb."""
         super().format_options(ctx, formatter)
-        defaults = load().model_dump(mode="json")
+        defaults = values(load())
         for section in self.sections:
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
                 for name, info in fields():
-                    head, _, key = name.partition(".")
-                    if head == section:
-                        value = _shown(defaults[head][key])
+                    if name.partition(".")[0] == section:
+                        value = _shown(defaults[name])
                         rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
 

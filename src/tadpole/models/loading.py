@@ -14,15 +14,20 @@ from tadpole.errors import ModelError
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in float32 (CPU) or bfloat16 (GPU), ready to be sampled and trained."""
+    """A model and its tokenizer, ready to be sampled; in float32 also to be trained."""
 
     model: Any
     tokenizer: Any
     fingerprint: str  # of the weights' content
 
 
-def load_model(location: str | Path, device: str = "cpu") -> Loaded:
-    """Load ``location``. Raises ModelError, one line, where it is no model directory."""
+def load_model(
+    location: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Loaded:
+    """Load ``location``. Raises ModelError, one line, where it is no model directory.
+
+    Weights that are to be trained must be float32: a step of 1e-6 is lost in bfloat16.
+    """
     path = Path(location)
     named = not path.exists() and not str(location).startswith((".", "/", "~"))
     if not named and not (path / "config.json").is_file():
@@ -30,7 +35,6 @@ def load_model(location: str | Path, device: str = "cpu") -> Loaded:
             f"{location} is no model directory (no config.json in it): give one that "
             "transformers' save_pretrained wrote, a model name, or 'embedded'"
         )
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(location)
         found: Any = AutoModelForCausalLM.from_pretrained(
