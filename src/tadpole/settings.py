@@ -128,6 +128,9 @@ class TasksConfig(Section):
     )
     """Where candidates come from, each NAME or NAME=WEIGHT: single-site, composition, history (of
     a local git clone), removal, rename, migration. Ours."""
+    pairs: Natural = 0
+    """Commits of each local git clone whose tests are set over their parent's code. Each needs a
+    snapshot of its own. Ours."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     mutants: Natural = 5

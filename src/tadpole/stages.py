@@ -21,6 +21,7 @@ from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
 from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.proposers.mixed import chosen
+from tadpole.pilot.proposers.pairs import with_pairs
 from tadpole.pilot.split import Part, Place, Split, files_of, load_split, save_split, split
 from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, Trains, prepare_policy
@@ -48,9 +49,12 @@ _NOT_TRAINED = (
 async def make(job: Job, count: int | None = None) -> list[Task]:
     """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept."""
     asked = job.config.tasks
+    proposer = await with_author(job, chosen(asked.weights, asked.max_dictated_chars))
     with timed(job.rundir, "make tasks"):
+        store = job.workshop.store
+        sources, proposer = await with_pairs(asked.sources, asked.pairs, store, proposer)
         return await make_tasks(
-            asked.sources,
+            sources,
             count=asked.count if count is None else count,
             seed=asked.seed,
             store=job.workshop.store,
@@ -59,7 +63,7 @@ async def make(job: Job, count: int | None = None) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
-            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
+            proposer=proposer,
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
             earlier=[Path(directory) for directory in asked.earlier],
             caps=caps(asked),

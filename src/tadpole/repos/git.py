@@ -69,6 +69,17 @@ async def head(url: str) -> str:
     return listed.stdout.split()[0].decode()
 
 
+async def commit(place: str, name: str) -> str:
+    """All 40 digits of a commit of a repository on this machine. Raises SourceError."""
+    if not Path(place).is_dir():
+        raise SourceError(f"{place}@{name}: give all 40 digits of the commit")
+    done = await _git("-C", place, "rev-parse", "--verify", "-q", f"{name}^{{commit}}",
+                      timeout=LOCAL_SECONDS)  # fmt: skip
+    if not done.ok:
+        raise SourceError(f"{place} has no commit {name}: see git log")
+    return done.stdout.decode().strip()
+
+
 async def checkout(url: str, commit: str, into: Path) -> None:
     """Check one commit out into a new directory, without its history.
 

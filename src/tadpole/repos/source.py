@@ -13,6 +13,7 @@ from tadpole.task import Source
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
+_AT = re.compile(r"(.+)@([0-9a-f]{7,40})")
 _REMOTE = re.compile(r"[a-z+]+://|[^/]+@[^/]+:")
 
 
@@ -34,7 +35,7 @@ class Fetched:
 
 
 def parse(text: str) -> Wanted:
-    """Read "pypi:NAME", "pypi:NAME==VERSION", a path, or a git URL.
+    """Read "pypi:NAME", "pypi:NAME==VERSION", a path, a git URL, or either with "@COMMIT".
 
     Raises SourceError, one line that says what to type.
     """
@@ -45,6 +46,12 @@ def parse(text: str) -> Wanted:
         return Wanted("pypi", re.sub(r"[-_.]+", "-", name).lower(), version)
     if text.startswith("-"):
         raise SourceError(f"{text!r} is no repository: give a path, a git URL, or pypi:NAME")
+    at = None if Path(text).expanduser().exists() else _AT.fullmatch(text)
+    if at is not None:  # a git repository at a commit
+        found = parse(at[1])
+        if found.kind != "git":
+            raise SourceError(f"{at[1]} is no git repository, so it has no commit {at[2]}")
+        return Wanted("git", found.location, at[2])
     if _REMOTE.match(text):
         return Wanted("git", text.removeprefix("git+"))
     path = Path(text).expanduser()
@@ -60,8 +67,12 @@ async def pin(wanted: Wanted) -> Wanted:
 
     Raises SourceError.
     """
-    if wanted.version or wanted.kind == "pypi":
+    known = len(wanted.version) == 40 if wanted.kind == "git" else wanted.version
+    if known or wanted.kind == "pypi":
         return wanted
+    if wanted.kind == "git" and wanted.version:
+        version = await git.commit(wanted.location, wanted.version)
+        return Wanted("git", wanted.location, version)
     if wanted.kind == "git":
         return Wanted("git", wanted.location, await git.head(_url(wanted.location)))
     return Wanted("directory", wanted.location, _directory(wanted).source.version)
