@@ -13,10 +13,10 @@ from tadpole.task import TaskKind
         ("fix(parser): handle None and add test_parse_none", "handle None"),
         ("Cut words at hyphens, with tests", "Cut words at hyphens"),
         ("[core] Cut words at hyphens", "Cut words at hyphens"),
-        ("Keep order\n\nIt was lost. See https://x.org/1. Sorry.", "Keep order\n\nIt was lost. Sorry."),
+        ("Keep order\n\nLost. See https://x.org/1. Sorry.", "Keep order\n\nLost. Sorry."),
         ("Keep order\n\nFixes #12\nCo-authored-by: A <a@b.org>", "Keep order"),
         ("Keep order, broken since 1a2b3c4d5e6f", "Keep order, broken since"),
-        ("Keep order\n\n- of keys (GH-3)\n- of values, see a/b#5", "Keep order\n\n- of keys\n- of values"),
+        ("Keep it\n\n- of keys (GH-3)\n- of values, see a/b#5", "Keep it\n\n- of keys\n- of values"),
         ("Keep order\n\nThe unit tests show it. It is a bug.", "Keep order\n\nIt is a bug."),
         ("Keep order\r\n\r\n(cherry picked from commit 1a2b3c4d)", "Keep order"),
         ("Use facade colours", "Use facade colours"),  # words that look like hashes
