@@ -16,7 +16,7 @@ from tadpole.task import TaskKind
         ("Keep order\n\nLost. See https://x.org/1. Sorry.", "Keep order\n\nLost. Sorry."),
         ("Keep order\n\nFixes #12\nCo-authored-by: A <a@b.org>", "Keep order"),
         ("Keep order, broken since 1a2b3c4d5e6f", "Keep order, broken since"),
-        ("Keep it\n\n- of keys (GH-3)\n- of values, see a/b#5", "Keep it\n\n- of keys\n- of values"),
+        ("Sort\n\n- keys (GH-3)\n- values, see a/b#5", "Sort\n\n- keys\n- values"),
         ("Keep order\n\nThe unit tests show it. It is a bug.", "Keep order\n\nIt is a bug."),
         ("Keep order\r\n\r\n(cherry picked from commit 1a2b3c4d)", "Keep order"),
         ("Use facade colours", "Use facade colours"),  # words that look like hashes
