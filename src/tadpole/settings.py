@@ -103,7 +103,11 @@ class TasksConfig(Section):
     """Which repositories become tasks, and how many."""
 
     sources: tuple[str, ...] = Field(default=("pypi:boltons", "pypi:toolz"), min_length=1)
-    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between."""
+    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between. A git
+    repository may be followed by @ and a commit, tag or branch."""
+    wheels: str = ""
+    """Directory of wheels and source distributions: environments are built from it alone, without
+    the network. Empty for pip's own settings. Ours."""
     count: Count = 300
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3

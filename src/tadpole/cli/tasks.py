@@ -1,7 +1,9 @@
 """``tadpole tasks``: make, validate, calibrate and show tasks, and what they cost."""
 
 import asyncio
+import json
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,38 @@ def calibrate(request: Request) -> int:
         lambda: "\n".join([*lines, f"{len(lines)} tasks kept"]),
     )
     return 0
+
+
+@command.command()
+@click.argument("source")
+@click.option("--wheels", default="", metavar="DIR", help="Build from these wheels alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print the remarks as JSON.")
+def doctor(source: str, wheels: str, as_json: bool) -> int:
+    """Say whether a repository can become tasks, and what is wrong with it.
+
+    SOURCE is pypi:NAME, a directory, or a git repository or its URL, perhaps with @COMMIT. Its
+    environment is built and its tests are run, as tasks make would. Exit code 1 where it cannot.
+
+    \b
+    tadpole tasks doctor ./my-project
+    """
+    from tadpole.repos.examination import Remark, examine
+    from tadpole.workshop import Workshop
+
+    store = Workshop.open(cache_dir(), wheels=wheels).store
+    found: list[Remark] = []
+
+    async def look() -> None:
+        async for remark in examine(store, source):
+            found.append(remark)
+            if not as_json:
+                fix = f"  ({remark.fix})" if remark.fix else ""
+                click.echo(f"{remark.mark} {remark.name:<11} {remark.detail}{fix}")
+
+    asyncio.run(look())
+    if as_json:
+        click.echo(json.dumps([asdict(remark) for remark in found], indent=2))
+    return int(not all(remark.ok for remark in found))
 
 
 @command.command()

@@ -13,7 +13,6 @@ from tadpole.task import Source
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
-_AT = re.compile(r"(.+)@([0-9a-f]{7,40})")
 _REMOTE = re.compile(r"[a-z+]+://|[^/]+@[^/]+:")
 
 
@@ -35,7 +34,9 @@ class Fetched:
 
 
 def parse(text: str) -> Wanted:
-    """Read "pypi:NAME", "pypi:NAME==VERSION", a path, a git URL, or either with "@COMMIT".
+    """Read "pypi:NAME", "pypi:NAME==VERSION", a path, or a git URL.
+
+    A git repository may be followed by "@" and a commit, a tag or a branch.
 
     Raises SourceError, one line that says what to type.
     """
@@ -46,18 +47,24 @@ def parse(text: str) -> Wanted:
         return Wanted("pypi", re.sub(r"[-_.]+", "-", name).lower(), version)
     if text.startswith("-"):
         raise SourceError(f"{text!r} is no repository: give a path, a git URL, or pypi:NAME")
-    at = None if Path(text).expanduser().exists() else _AT.fullmatch(text)
-    if at is not None:  # a git repository at a commit
-        found = parse(at[1])
-        if found.kind != "git":
-            raise SourceError(f"{at[1]} is no git repository, so it has no commit {at[2]}")
-        return Wanted("git", found.location, at[2])
     if _REMOTE.match(text):
-        return Wanted("git", text.removeprefix("git+"))
+        text = text.removeprefix("git+")
+        scheme = re.match(r"[a-z+]+://[^/]*/?|[^/@]+@[^/]+:", text)
+        start = scheme.end() if scheme else 0
+        place, at, revision = text[start:].rpartition("@")
+        if at and place and "/" not in revision:
+            return Wanted("git", text[:start] + place, revision)
+        return Wanted("git", text)
     path = Path(text).expanduser()
     if path.is_dir():
         path = path.resolve()
         return Wanted("git" if git.is_repository(path) else "directory", str(path))
+    before, at, revision = text.rpartition("@")
+    clone = Path(before).expanduser()
+    if at and revision and clone.is_dir():
+        if not git.is_repository(clone.resolve()):
+            raise SourceError(f"{before} is no git repository: leave @{revision} out")
+        return Wanted("git", str(clone.resolve()), revision)
     hint = f", or pypi:{text}" if _NAME.fullmatch(text) else ", or pypi:NAME"
     raise SourceError(f"there is no repository at {text!r}: give a directory, a git URL{hint}")
 
@@ -67,14 +74,11 @@ async def pin(wanted: Wanted) -> Wanted:
 
     Raises SourceError.
     """
-    known = len(wanted.version) == 40 if wanted.kind == "git" else wanted.version
-    if known or wanted.kind == "pypi":
-        return wanted
-    if wanted.kind == "git" and wanted.version:
-        version = await git.commit(wanted.location, wanted.version)
-        return Wanted("git", wanted.location, version)
     if wanted.kind == "git":
-        return Wanted("git", wanted.location, await git.head(_url(wanted.location)))
+        commit = await git.commit(_url(wanted.location), wanted.version or "HEAD")
+        return Wanted("git", wanted.location, commit)
+    if wanted.version or wanted.kind == "pypi":
+        return wanted
     return Wanted("directory", wanted.location, _directory(wanted).source.version)
 
 
