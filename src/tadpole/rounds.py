@@ -3,7 +3,8 @@
 Round 1 is the run itself. Every later round is a run directory of its own, ``rounds/2``..., whose
 model is the checkpoint that the round before ended with: all that can be asked of a run can be
 asked of a round. Optimizer and random streams begin anew in each. Tasks that are held out are
-those of round 1, and no later round has a task that edits a file of theirs.
+those of round 1, and no later round has a task that edits a file of theirs, or one that is nearly
+the same as a task of a round before.
 
 ``rounds.jsonl`` has a row for each round that was climbed to its end. A round is not gone on with
 once a later one has begun.
@@ -21,6 +22,7 @@ from tadpole.pilot.split import Part, files_of, load_split
 from tadpole.rl.checkpoint import read_state
 from tadpole.rundir import MARKER, RunDir
 from tadpole.settings import Switch
+from tadpole.taskset import make
 from tadpole.trace import Record
 from tadpole.validation import pass_at_1
 
@@ -59,7 +61,7 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
     if at.round > 1:
         job.progress.say(f"round {at.round} of {job.config.train.rounds}")
         if not at.config.tasks.dir:
-            await stages.make(at)
+            await make(at)
         await stages.calibrate_tasks(at)
     best = await stages.train(at)
     found = load_split(at.rundir)
@@ -117,7 +119,10 @@ def configured(config: Config, number: int, path: Path, start: Path) -> Config:
             "engine_dir": config.policy.engine_dir or str(Path(config.run.dir) / "engine"),
         },
         "warmup": {"enabled": Switch.OFF},
-        "tasks": {"seed": config.tasks.seed + STRIDE * (number - 1)},
+        "tasks": {
+            "seed": config.tasks.seed + STRIDE * (number - 1),
+            "earlier": (*config.tasks.earlier, *_made_before(config, number, path)),
+        },
         "train": {
             "rounds": 1,
             "length_from_round": 0,
@@ -130,3 +135,11 @@ def configured(config: Config, number: int, path: Path, start: Path) -> Config:
             for section, values in changed.items()
         }
     )
+
+
+def _made_before(config: Config, number: int, path: Path) -> list[str]:
+    """The task directories of the rounds before; none where all share a given one."""
+    if config.tasks.dir:
+        return []
+    places = [Path(config.run.dir), *(path.parent / str(before) for before in range(2, number))]
+    return [str(place / "tasks") for place in places]

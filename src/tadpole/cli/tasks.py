@@ -30,9 +30,9 @@ def make(request: Request) -> int:
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
     with request.job(begins=True) as job:
-        from tadpole.stages import make as make_stage  # seconds: after a refusal, not before it
+        from tadpole.taskset import make as make_set  # seconds: after a refusal, not before it
 
-        tasks = asyncio.run(make_stage(job))
+        tasks = asyncio.run(make_set(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
         click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
