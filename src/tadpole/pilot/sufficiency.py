@@ -5,9 +5,8 @@ Two questions, for the two ways in which a task comes to be.
 *Written* tasks (:func:`untold`): names, texts, numbers and exceptions that the solution chose
 and the tests check must be in the statement, or in the repository that the agent reads.
 
-*Mutations* (:func:`sufficient`): the function that was broken has a docstring or stands in the
-project's documentation; or each failing test fails with an error that the statement tells, or is
-told itself. The dictated edit is always enough.
+*Mutations* (:func:`documented`): the function that was broken, or its class, has a docstring, or
+it stands in the project's guides. Where it does not, :mod:`tadpole.pilot.admission` asks more.
 
 Does not guard against: behaviour that a solver has to guess although no name or value of it is
 new, for example an order of results. A person may read the statements with ``tasks show``.
@@ -21,7 +20,6 @@ from pathlib import Path
 
 from tadpole.pilot.added import stretches
 from tadpole.pilot.code import Code, parse
-from tadpole.pilot.symptom import Symptom
 from tadpole.task import FileChange
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -157,10 +155,17 @@ def _texts(tree: Path) -> dict[str, str]:
 
 
 def documented(tree: Path, pristine: Code, functions: Iterable[str]) -> bool:
-    """Whether each function says what it is for, in its docstring or in the project's guides."""
-    docstrings = {one.name: one.docstring for one in pristine.functions}
+    """Whether each function says what it is for: its docstring, its class's, or a guide."""
+    told = {one.name for one in pristine.functions if one.docstring}
+    told |= {
+        node.name
+        for node in ast.walk(pristine.tree)
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node)
+    }
+    guides = _guides(tree)
     return all(
-        docstrings.get(name) or name.rpartition(".")[2] in _guides(tree) for name in functions
+        name in told or told.intersection(name.split(".")[:-1]) or name.split(".")[-1] in guides
+        for name in functions
     )
 
 
@@ -169,15 +174,6 @@ def _guides(tree: Path) -> frozenset[str]:
     """The names that README and other guides write as code: followed by a bracket, or quoted."""
     text = "\n".join(text for path, text in _texts(tree).items() if path.endswith(_GUIDES))
     return frozenset(a or b for a, b in re.findall(r"(\w+)\(|`(?:\w+\.)*(\w+)`", text))
-
-
-def sufficient(told: Sequence[Symptom], failing: Sequence[Symptom]) -> bool:
-    """Whether each failure is one that was told, or an error of a kind that was told.
-
-    For code that nothing documents. An assertion that is not told could want anything.
-    """
-    errors = {symptom.exception for symptom in told if not symptom.is_assertion}
-    return all(symptom in told or symptom.exception in errors for symptom in failing)
 
 
 def parses(path: str, content: bytes | None) -> bool:
