@@ -2,8 +2,7 @@
 # make test      the fast tests; make test-slow: those that need the network or minutes
 # make lint      ruff and mypy
 # make learn     the learning bar: three seeds and a control (an hour or more)
-# make bench     timings of the parts, of update and rollout, scheduler and
-#                calibration simulated
+# make bench     timings of the parts, of update and rollout; scheduler and calibration simulated
 #
 # Everything is installed into $(VENV). PYTHON picks the interpreter (3.11 or newer).
 

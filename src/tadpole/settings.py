@@ -54,6 +54,15 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class Tracker(StrEnum):
+    """Who is told of an update besides the run's own rows."""
+
+    NONE = "none"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
+
+
 class BoxKind(StrEnum):
     """How boxes are made; AUTO takes the first of the others that holds on this machine."""
 
@@ -99,6 +108,11 @@ class TasksConfig(Section):
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3
     """Share of the tasks that is never trained on, split by file. Ours."""
+    validation_share: Share = 0.15
+    """Share of the tasks that choose the checkpoint of a round, where train.rounds is above 1.
+
+    Split by file, never trained on, and apart from those that are held out. Ours.
+    """
     dir: str = ""
     """Task directories to use or to make them in; empty for tasks/ in the run directory."""
     proposers: tuple[str, ...] = Field(
@@ -194,6 +208,10 @@ class PolicyConfig(Section):
     """Number format of the rollout: auto, float32 or bfloat16."""
     threads: Natural = 0
     """CPU threads for the model; 0 for all cores that this process may use."""
+    repeatable: bool = False
+    """Whether episodes are decoded one by one, so that a run that was killed comes to the same bits
+    (with threads 1, max_lag 0, and tools whose results repeat). Slower by what batches save. Ours.
+    """
     engine: EngineKind = EngineKind.INPROCESS
     """Who samples: inprocess, sglang or vllm (servers that you have started; docs/engines.md)."""
     urls: tuple[str, ...] = ()
@@ -344,11 +362,26 @@ class WarmupConfig(Section):
     """Added to run.seed."""
 
 
-class TrainConfig(Section):
-    """One climb: rollouts, rewards, updates."""
+class LoraConfig(Section):
+    """Low-rank adapters instead of full fine-tuning (arXiv 2106.09685). Not in the recipe."""
 
+    rank: Natural = 0
+    """Rank of the adapters on all linear layers; 0 for full fine-tuning. Ours."""
+    alpha: Positive = 32.0
+    """The adapters' product is scaled by alpha / rank. Ours."""
+
+
+class TrainConfig(Section):
+    """Climbs: rollouts, rewards, updates."""
+
+    rounds: Count = 1
+    """Rounds: tasks are made and calibrated on the policy as it is, then it climbs on them.
+
+    Recipe: 5. Each round goes on from the checkpoint of the round before that did best on
+    validation tasks, with a fresh optimizer.
+    """
     updates: Count = 200
-    """Optimizer updates."""
+    """Optimizer updates of a round."""
     groups: Count = 32
     """Tasks per update."""
     group_size: int = Field(default=8, ge=2)
@@ -368,7 +401,9 @@ class TrainConfig(Section):
     truncated_reward: Share = 0.5
     """Reward of an episode that solved its task but was cut by a limit."""
     length_from_update: Natural = 0
-    """Update from which successes are length-shaped; 0 for never. Recipe: from round 3."""
+    """Update from which successes are length-shaped; 0 for never."""
+    length_from_round: Natural = 0
+    """Round, 2 or later, from which successes are length-shaped; 0 for never. Recipe: 3."""
     length_free_tokens: Count = 8192
     """N of 1 - alpha * ln(n / N): generated tokens that cost nothing. Not published."""
     length_alpha: float = Field(default=0.1, ge=0)
@@ -392,6 +427,13 @@ class TrainConfig(Section):
     """Whether an update computes activations twice instead of keeping them: memory, not results."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
+    keep_checkpoints: Natural = 0
+    """The newest checkpoints that are kept, and besides them the best where it is known and the
+    one that the next round starts from; 0 for all. Ours."""
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    """Low-rank adapters."""
+    tracker: Tracker = Tracker.NONE
+    """Who is told of each update besides updates.jsonl: none, tensorboard, wandb or trackio."""
     micro_batch_tokens: Count = 65_536
     """Tokens per forward pass of the update: memory, not results."""
     shuffle_rewards: bool = False
@@ -401,7 +443,8 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _floor(self) -> Self:
-        if self.length_from_update and self.length_floor < self.truncated_reward:
+        shapes = self.length_from_update or self.length_from_round
+        if shapes and self.length_floor < self.truncated_reward:
             raise ValueError(
                 f"length_floor {self.length_floor:g} is below truncated_reward "
                 f"{self.truncated_reward:g}: a success would score less than a cut one"

@@ -4,12 +4,12 @@ A stage reads what earlier stages left in the run directory, does what is still 
 its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
 """
 
-import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tadpole.authoring import with_author
+from tadpole.config import values
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
@@ -17,24 +17,26 @@ from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
-from tadpole.pilot.calibrate import Calibrated, calibrate
+from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
 from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.proposers.mixed import chosen
-from tadpole.pilot.split import Part, Place, Split, load_split, save_split, split
+from tadpole.pilot.split import Part, Place, Split, files_of, load_split, save_split, split
 from tadpole.pilot.trial import Rules
-from tadpole.prepared import Prepared, prepare_policy
+from tadpole.prepared import Prepared, Trains, prepare_policy
 from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import UpdateRow
+from tadpole.rl.tracker import tracking
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
 from tadpole.settings import SERVED, TasksConfig
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
+from tadpole.validation import best_checkpoint, set_aside, validator
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 _NOT_TRAINED = (
@@ -61,6 +63,7 @@ async def make(job: Job, count: int | None = None) -> list[Task]:
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
             earlier=[Path(directory) for directory in asked.earlier],
             caps=caps(asked),
+            closed=job.closed,
         )
 
 
@@ -76,7 +79,8 @@ def caps(asked: TasksConfig) -> Caps:
 
 async def start_policy(job: Job) -> None:
     """Settle where training starts: the model, warmed up where that is on and not done yet."""
-    with prepared_policy(job, PolicyRole.RAW) as raw:
+    trains = Trains.WEIGHTS if job.warms_up else Trains.NOTHING
+    with prepared_policy(job, PolicyRole.RAW, trains=trains) as raw:
         fingerprint = raw.policy.fingerprint
         note_policy(job.rundir, PolicyRow(role=PolicyRole.RAW, fingerprint=fingerprint))
         if job.warms_up and not checkpoints(job.rundir.path / WARMUP):
@@ -159,38 +163,33 @@ async def calibrate_tasks(job: Job) -> Split:
                 progress=job.progress,
             )
 
-        kept = await _fill(job, measured)
+        tasks = job.tasks()
+        if asked.quota and not asked.budget:
+            kept = await fill_quota(asked.quota, tasks, measured, lambda count: make(job, count))
+        else:
+            kept = await measured(dealt(tasks) if asked.quota else tasks)
     return _split(job, kept)
 
 
-async def _fill(
-    job: Job, measured: Callable[[Sequence[Task]], Awaitable[list[Calibrated]]]
-) -> list[Calibrated]:
-    """Measure what was made; make more and measure again while a quota asks for it."""
-    quota = job.config.calibrate.quota
-    tasks = job.tasks()
-    if not quota:
-        return await measured(tasks)
-    kept = await measured(dealt(tasks))
-    while len(kept) < quota and not job.config.calibrate.budget:
-        missing = quota - len(kept)
-        yielded = math.ceil(missing * len(tasks) / max(1, len(kept)))
-        more = await make(job, len(tasks) + min(max(missing, yielded), len(tasks)))
-        if len(more) <= len(tasks):
-            break  # the sources give no more
-        tasks = job.tasks()
-        kept = await measured(dealt(tasks))  # attempts that were made are not made again
-    return kept
-
-
 async def train(job: Job) -> Path:
-    """Climb on the training tasks; returns the directory of the last checkpoint."""
+    """Climb on the training tasks of one round.
+
+    Returns the directory of the best checkpoint where it validates, else of the last.
+    """
     if job.config.policy.model.startswith(SERVED):
         raise UsageError(_NOT_TRAINED)  # before anybody is sent to calibrate for it
-    tasks = job.part(Part.TRAIN)
-    lag = job.config.train.max_lag
-    with timed(job.rundir, "train"), prepared_policy(job, PolicyRole.BEFORE, lag > 0) as start:
+    if job.validates:
+        set_aside(job)
+    asked = job.config.train
+    tasks, lag = job.part(Part.TRAIN), asked.max_lag
+    trains = Trains.ADAPTERS if asked.lora.rank else Trains.WEIGHTS
+    with (
+        timed(job.rundir, "train"),
+        prepared_policy(job, PolicyRole.BEFORE, apart=lag > 0, trains=trains) as start,
+    ):
         checkpoint = await _climb(job, _trainable(start), tasks)
+    if job.part(Part.VALIDATION):
+        checkpoint = best_checkpoint(job.rundir)
     note_policy(
         job.rundir,
         PolicyRow(
@@ -221,8 +220,9 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         spike_norm=asked.spike_norm,
         checkpointing=asked.gradient_checkpointing,
     )
+    rollout = _rollout(job, start)
     climb = Climb(
-        rollout=_rollout(job, start),
+        rollout=rollout,
         policy=start.policy,
         learner=learner,
         tokenizer=start.loaded.tokenizer,
@@ -231,15 +231,20 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         sampling=job.config.sampling.at(job.config.leaf.max_tokens_per_turn),
         seed=job.seed(asked.seed),
         base=start.policy.fingerprint,
+        validate=validator(job, start.policy, rollout),
     )
     made = checkpoints(job.rundir.path / "checkpoints")
     done = read_state(made[-1]).update if made else 0
-    with job.progress.task("train", total=asked.updates, done=done) as bar:
+    with (
+        job.progress.task("train", total=asked.updates, done=done) as bar,
+        tracking(asked.tracker, job.rundir.path, values(job.config), done) as tell,
+    ):
 
         def show(row: UpdateRow) -> None:
             reward = "none" if row.mean_reward is None else f"{row.mean_reward:.3f}"
             gap = "" if row.max_abs_pq is None else f", max |p - q| {row.max_abs_pq:.1e}"
             skipped = f", skipped: {row.skipped}" if row.skipped else ""
+            tell(row)
             bar.update(done=row.update, note=f"mean reward {reward}{gap}{skipped}")
 
         return await climb.run(tasks, show)
@@ -277,11 +282,11 @@ async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
 
 @contextmanager
 def prepared_policy(
-    job: Job, which: PolicyRole, apart: bool = False
+    job: Job, which: PolicyRole, apart: bool = False, trains: Trains = Trains.NOTHING
 ) -> Iterator[Prepared | Served]:
     """A policy of the run. Raises RunError where the run does not have it yet.
 
-    ``apart``: it will be sampled while its model is trained.
+    ``apart``: it will be sampled while its model is trained. ``trains``: what of it is trained.
     """
     weights: Path | None = None
     if which is PolicyRole.BEFORE and job.warms_up:
@@ -298,7 +303,9 @@ def prepared_policy(
     if weights is None and job.config.policy.model.startswith(SERVED):
         prepared = reach_policy(job.config)
     else:
-        prepared = prepare_policy(job.config, job.workshop.cache, weights, apart, job.progress)
+        prepared = prepare_policy(
+            job.config, job.workshop.cache, weights, apart, job.progress, trains=trains
+        )
     try:
         yield prepared
     finally:
@@ -312,25 +319,20 @@ def _trainable(prepared: Prepared | Served) -> Prepared:
 
 
 def _rollout(job: Job, prepared: Prepared | Served) -> Rollout:
-    return Rollout(
-        engine=job.workshop.engine,
-        store=job.workshop.store,
-        grader=job.workshop.grader,
-        policy=prepared.policy,
-        dialogue=prepared.dialogue,
-        settings=job.config.leaf,
-        rundir=job.rundir,
-        concurrency=job.config.run.concurrency,
-        truncated_reward=job.config.train.truncated_reward,
-    )
+    return job.workshop.rollout(prepared.policy, prepared.dialogue, job.config, job.rundir)
 
 
 def _split(job: Job, kept: list[Calibrated]) -> Split:
     """Split by file and keep it."""
     by_name = {one.task.name: one for one in kept}
     asked = job.config.tasks
-    training, held_out = split([one.task for one in kept], asked.held_out_share, asked.seed)
-    if not training or not held_out:
+    tasks = [one.task for one in kept]
+    if job.round > 1:  # what is held out is settled
+        held_out = [task for task in tasks if job.closed & files_of([task])]
+        training = [task for task in tasks if task not in held_out]
+    else:
+        training, held_out = split(tasks, asked.held_out_share, asked.seed)
+    if not training or not (held_out or job.round > 1):
         raise UsageError(
             f"{len(kept)} of {len(job.tasks())} tasks are learnable, too few to train on some and "
             "hold others out: make more (--tasks.count), or widen calibrate.low and calibrate.high"
@@ -344,8 +346,8 @@ def _split(job: Job, kept: list[Calibrated]) -> Split:
             passes=by_name[task.name].passes,
             valid=by_name[task.name].valid,
         )
-        for part, tasks in ((Part.TRAIN, training), (Part.HELD_OUT, held_out))
-        for task in tasks
+        for part, chosen in ((Part.TRAIN, training), (Part.HELD_OUT, held_out))
+        for task in chosen
     ]
     found = Split(places=tuple(places))
     save_split(job.rundir, found)

@@ -6,7 +6,7 @@ from test_taskdir import new_task
 
 from tadpole.errors import UsageError
 from tadpole.outcome import Outcome, StopReason
-from tadpole.pilot.calibrate import TABLE, VERDICTS, Measured, calibrate
+from tadpole.pilot.calibrate import TABLE, VERDICTS, Calibrated, Measured, calibrate, fill_quota
 from tadpole.pilot.decision import Verdict
 from tadpole.pilot.diversity import Caps, Quota
 from tadpole.pilot.split import split
@@ -227,6 +227,31 @@ async def test_a_quota_ends_it_and_its_caps_leave_out(run):
     same = [replace(task, provenance=tasks[0].provenance) for task in tasks]
     one = await measure(Frog({6: 2}), run, same, quota=Quota(8, Caps(function=1)))
     assert len(one) == 2  # the same function in two repositories
+
+
+@pytest.mark.parametrize(
+    "quota, there, kept, asked",
+    [
+        (3, 100, 3, []),  # every second is learnable: 8 give 4
+        (4, 100, 4, []),
+        (5, 100, 5, [10]),  # one more needs two
+        (12, 100, 12, [16, 24]),  # never more than twice as many
+        (12, 14, 7, [16, 24]),  # and no more than there are
+    ],
+)
+async def test_more_are_made_until_a_quota_is_full(quota, there, kept, asked):
+    every = [new_task(name=f"m-{number}") for number in range(there)]
+    made = []
+
+    async def measured(tasks):
+        return [Calibrated(task, 1, 2) for task in tasks if int(task.name[2:]) % 2][:quota]
+
+    async def more(count):
+        made.append(count)
+        return every[:count]
+
+    found = await fill_quota(quota, every[:8], measured, more)
+    assert (len(found), made) == (kept, asked)
 
 
 def editing(number, *paths):

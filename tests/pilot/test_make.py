@@ -117,6 +117,21 @@ async def test_other_settings_are_refused(run, first):
             await run(first, **more)
 
 
+async def test_closed_files_are_left_alone(run, tmp_path, repository, store, engine, grader):
+    class Refusing(Validator):
+        async def validate(self, snapshot, candidate, name):
+            raise Dropped(DropReason.SURVIVED)
+
+    location = (await store.snapshot(repository)).source.location
+    tried = []
+    for closed in ((), {(location, "pond/shapes.py"), ("elsewhere", "pond/words.py")}):
+        out = tmp_path / str(len(tried))
+        await run(out, validator=Refusing(store, engine, grader), closed=closed)
+        tried.append([step.path for step in RunDir(out).rows(TABLE, Step)])
+    assert "pond/shapes.py" in tried[0]
+    assert tried[1] == [path for path in tried[0] if path != "pond/shapes.py"] != []
+
+
 async def test_a_small_source_gives_what_it_has(run, tmp_path, repository):
     class Two(SingleSite):
         def propose(self, snapshot, rng):

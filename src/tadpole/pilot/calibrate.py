@@ -6,10 +6,11 @@ infrastructure broke count neither for nor against: they are made again, and a v
 still open after that is owed to the next calibration.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 
 from tadpole.pilot.decision import Rule, Verdict
-from tadpole.pilot.diversity import Quota, traits_of
+from tadpole.pilot.diversity import Quota, dealt, traits_of
 from tadpole.pilot.walk import (
     TABLE,
     VERDICTS,
@@ -23,7 +24,7 @@ from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.task import Task
 
-__all__ = ["BAND", "TABLE", "VERDICTS", "Calibrated", "Measured", "calibrate"]
+__all__ = ["BAND", "TABLE", "VERDICTS", "Calibrated", "Measured", "calibrate", "fill_quota"]
 
 BAND = (0.0, 1.0)
 
@@ -81,6 +82,29 @@ async def calibrate(
             f"the budget of {budget} attempts is used up: {measuring.left_out} of "
             f"{len(tasks)} tasks are not measured"
         )
+    return kept
+
+
+async def fill_quota(
+    quota: int,
+    tasks: Sequence[Task],
+    measured: Callable[[Sequence[Task]], Awaitable[list[Calibrated]]],
+    make_more: Callable[[int], Awaitable[Sequence[Task]]],
+) -> list[Calibrated]:
+    """Measure, and while fewer than ``quota`` are kept make more and measure again.
+
+    ``make_more`` gets the number of tasks that there should be in all, at most twice as many as
+    there are, and returns all that there are then: no more than before where no source gives any.
+    """
+    kept = await measured(dealt(tasks))
+    while len(kept) < quota:
+        missing = quota - len(kept)
+        yielded = math.ceil(missing * len(tasks) / max(1, len(kept)))
+        more = await make_more(len(tasks) + min(max(missing, yielded), len(tasks)))
+        if len(more) <= len(tasks):
+            break
+        tasks = more
+        kept = await measured(dealt(tasks))  # attempts that were made are not made again
     return kept
 
 

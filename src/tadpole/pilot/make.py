@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tadpole.pilot.journal import COSTS, SETTINGS, TABLE, Cost, Making, Step
 from tadpole.pilot.likeness import Likeness, lines_of, lines_of_candidate
 from tadpole.pilot.proposers.singlesite import SingleSite, Style
 from tadpole.pilot.screening import BATCH
+from tadpole.pilot.split import SourceFile
 from tadpole.pilot.stream import Ahead, Judged, Stream, next_up, wanting
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
@@ -56,13 +57,14 @@ async def make_tasks(
     rules: Rules | None = None,
     earlier: Sequence[Path] = (),
     caps: Caps = NO_CAPS,
+    closed: Collection[SourceFile] = (),
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
     (0: any edit); ``rules`` say what makes a task; ``earlier`` are directories of tasks that none
-    may be like; ``caps`` say how many of ``count`` may be alike. Calling it again with the same
-    ``out`` goes on where it stopped.
+    may be like; ``caps`` say how many of ``count`` may be alike; no file of ``closed`` is edited.
+    Calling it again with the same ``out`` goes on where it stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
     cannot become a snapshot, TaskError for an earlier directory without tasks, and SandboxError
@@ -86,7 +88,8 @@ async def make_tasks(
             name = snapshot.name
             if name in taken:
                 name = f"{name}-{len(streams) + 1}"
-            candidates = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
+            proposed = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
+            candidates = _outside(proposed, snapshot.source.location, closed)
             streams.append(Stream(source, snapshot, name, candidates))
             settings = Making(
                 source=source,
@@ -242,6 +245,15 @@ class _Making:
         if stream is not None:
             stream.kept.append(task)
             self.bar.advance(1)
+
+
+def _outside(
+    candidates: Iterator[Candidate], location: str, closed: Collection[SourceFile]
+) -> Iterator[Candidate]:
+    """Those candidates that edit no file of ``closed``."""
+    for candidate in candidates:
+        if not any((location, path) in closed for path in candidate.files):
+            yield candidate
 
 
 def _same(one: Task, other: Task) -> bool:

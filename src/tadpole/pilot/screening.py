@@ -148,6 +148,8 @@ class _Run:
                 tried = mutants[one.candidate.key]
                 noticed = [not set(v.ids or ()) <= next(rest).passed for v in tried]
                 self.killed[one.candidate.key] = len(tried), sum(noticed)
+                if tried and 1 + sum(noticed) < self.rules.min_kill_rate * (1 + len(tried)):
+                    self.verdict.setdefault(one.candidate.key, DropReason.WEAK)
             left = self._left
             whole = [self._whole(one) for one in left]
             self._judge(left, await boxes.run(0, whole, 0), Choice.after_whole)

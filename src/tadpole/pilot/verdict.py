@@ -83,7 +83,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.UNSOLVED: Stage.CONFIRMED,
     DropReason.PASSES_DELETED: Stage.CONFIRMED,
     DropReason.PASSES_BROKEN: Stage.CONFIRMED,
-    DropReason.WEAK: Stage.GATED,
+    DropReason.WEAK: Stage.CONFIRMED,
     DropReason.DUPLICATE: Stage.GATED,
 }
 

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from tadpole.errors import UsageError
@@ -21,10 +22,10 @@ from tadpole.rundir import RunDir
 from tadpole.task import Task
 from tadpole.together import end, together
 from tadpole.trace import Attempt, Record
+from tadpole.tries import tried
 
 TABLE = "calibration"  # every attempt, one row each
 VERDICTS = "calibrated"  # one row per task and rung that was measured
-RETRIES = 2
 
 MakeAttempt = Callable[[Task, int], Awaitable[Attempt]]
 
@@ -210,12 +211,7 @@ class Measuring:
         if known is not None:
             return known
         async with self._free:
-            for _ in range(RETRIES + 1):
-                row = await self.attempt(task, sample)
-                self.rundir.append(TABLE, row)
-                if not OUTCOME_POLICY[row.outcome].retry:
-                    break
-        return row
+            return await tried(partial(self.attempt, task, sample), self.rundir, TABLE)
 
     def _note(self, walk: Walk) -> None:
         for one, verdict in walk.steps:

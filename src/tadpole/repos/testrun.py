@@ -60,6 +60,7 @@ class TestReport:
     finished: bool = False  # pytest came to its end by itself
     hung: frozenset[str] = frozenset()  # ids that were ended at their limit
     warm: bool = False  # in a process that had loaded the tree before the change
+    cpu: float = 0.0  # seconds of processor time; 0 where not measured
 
     @property
     def passed(self) -> frozenset[str]:
@@ -190,6 +191,7 @@ def report(lines: Iterable[bytes], result: ExecResult, ids: Sequence[str] | None
         finished="exit" in ended,
         hung=frozenset(hung),
         warm=bool(ended.get("warm")),
+        cpu=float(ended.get("cpu", 0.0)),
     )
 
 

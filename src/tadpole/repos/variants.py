@@ -134,6 +134,7 @@ def _told(variant: Variant, recipe: Recipe) -> dict[str, object]:
         **body,
         "files": files,
         "paths": list(paths),
+        "gives_up": True,
         "options": asked(variant.maxfail, variant.details),
         "fresh": variant.fresh or ids is None,
     }

@@ -14,10 +14,10 @@ _WALL = 5  # deadline by the clock: this many times the processor time, and some
 _SLACK = 20.0
 
 
-def forked(work: Callable[[], int], seconds: float) -> int | None:
-    """Run ``work`` in a child; its exit status, None where it had to be ended.
+def forked(work: Callable[[], int], seconds: float) -> tuple[int | None, float]:
+    """Run ``work`` in a child; its exit status (None: it was killed) and its processor time.
 
-    ``seconds`` of processor time. Nothing of the child is left afterwards.
+    ``seconds`` of processor time are allowed. Nothing of the child is left afterwards.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     pid = os.fork()
@@ -32,26 +32,26 @@ def forked(work: Callable[[], int], seconds: float) -> int | None:
         finally:
             os._exit(status)
     try:
-        code = _waited(pid, time.monotonic() + _WALL * seconds + _SLACK)
+        return _waited(pid, time.monotonic() + _WALL * seconds + _SLACK)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-    return code
 
 
-def _waited(pid: int, deadline: float) -> int | None:
+def _waited(pid: int, deadline: float) -> tuple[int | None, float]:
+    late = False
     while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
+        done, status, used = os.wait4(pid, 0 if late else os.WNOHANG)
         if done:
-            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            return code, used.ru_utime + used.ru_stime
         left = deadline - time.monotonic()
         if left <= 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return None
-        signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
+            late = True
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
 
 
 def line_of(descriptor: int) -> bytes:

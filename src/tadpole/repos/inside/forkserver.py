@@ -58,10 +58,13 @@ class Variants:
                 for path, text, executable in variant["files"]:
                     _put(path, None if text is None else base64.b64decode(text), executable)
                 self.write(number, {"begun": time.time()})
-                answer = b"" if variant["fresh"] else self._ask(number)
-                warm = answer in (b"ran", b"killed")
-                killed = answer == b"killed" if warm else self._fresh(number) is None
-                self.write(number, {"warm": warm, "killed": killed})
+                answer, used = ("", 0.0) if variant["fresh"] else self._ask(number)
+                warm = answer in ("ran", "killed")
+                killed = answer == "killed"
+                if not warm:
+                    status, spent = self._fresh(number)
+                    killed, used = status is None, used + spent
+                self.write(number, {"warm": warm, "killed": killed, "cpu": round(used, 3)})
             finally:
                 for path, content, executable in before:
                     _put(path, content, executable)
@@ -73,7 +76,7 @@ class Variants:
         """One fact about a variant. Begins a line of its own: the last one may be torn."""
         os.write(self.out, ("\n" + json.dumps({"variant": number, **fact})).encode())
 
-    def _fresh(self, number: int) -> int | None:
+    def _fresh(self, number: int) -> tuple[int | None, float]:
         variant = self.request["variants"][number]
 
         def work() -> int:
@@ -83,8 +86,8 @@ class Variants:
             reporter.run(request, lambda fact: self.write(number, fact))
             return 0
 
-        status: int | None = forked(work, variant["seconds"])
-        return status
+        found: tuple[int | None, float] = forked(work, variant["seconds"])
+        return found
 
     # --- the nursery -----------------------------------------------------------------------
 
@@ -112,20 +115,23 @@ class Variants:
         os.waitpid(pid, 0)
         return None
 
-    def _ask(self, number: int) -> bytes:
-        """What the nursery says of a variant: ran, killed, refused; nothing where it is gone."""
+    def _ask(self, number: int) -> tuple[str, float]:
+        """What the nursery says of a variant (ran, killed, refused; nothing where it is gone),
+        and the processor time that this took.
+        """
         if self.nursery is None:
-            return b""
+            return "", 0.0
         try:
             os.write(self.nursery[1], b"%d\n" % number)
-            answer: bytes = line_of(self.nursery[2])
+            answer = line_of(self.nursery[2]).decode()
         except BrokenPipeError:
-            answer = b""
+            answer = ""
         if not answer:  # it is gone
             os.waitpid(self.nursery[0], 0)
             os.close(self.nursery[1])
             self.nursery = None
-        return answer
+        word, _, used = answer.partition(" ")
+        return word, float(used or 0)
 
 
 def _content(path: str) -> tuple[bytes | None, bool]:

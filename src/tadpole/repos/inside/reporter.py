@@ -37,6 +37,7 @@ class Reporter:
         self.limit = request["limit"]
         self.limits = request["limits"]
         self.details = request["details"]
+        self.gives_up = request.get("gives_up", False)  # at the first test that does not end
         self.write = write
         self.coverage = coverage
         self.deadline: float | None = None
@@ -80,6 +81,8 @@ class Reporter:
             self.coverage.switch_context("")
         self.now["seconds"] = round(time.monotonic() - start, 4)
         self.write(self.now)
+        if self.gives_up and "hung" in self.now:
+            item.session.shouldfail = "a test does not end"
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
