@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_taskdir import new_task
 
 from tadpole.pilot import admission, leak, sufficiency
+from tadpole.pilot.added import lines_of, stretches
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.symptom import Symptom
@@ -160,12 +163,12 @@ def candidate(name, **changed):
 def test_code_is_documented_by_itself_by_its_class_or_by_a_guide(tree):
     code = Code.decode("shop.py", PRISTINE)
     sufficiency._guides.cache_clear()
-    sufficiency._texts.cache_clear()
+    sufficiency._files.cache_clear()
     assert sufficiency.documented(tree, code, ["Till.open"])
     assert not sufficiency.documented(tree, code, ["total"])
     (tree / "README.md").write_text("Then `shop.total` says how much it is.")
     sufficiency._guides.cache_clear()
-    sufficiency._texts.cache_clear()
+    sufficiency._files.cache_clear()
     assert sufficiency.documented(tree, code, ["total"])
 
 
@@ -208,10 +211,28 @@ def test_rungs_that_leave_out_what_is_asked_for_are_not_given(
 def test_failures_of_undocumented_code_are_told_one_by_one(tree):
     codes = {"shop.py": Code.decode("shop.py", PRISTINE)}
     sufficiency._guides.cache_clear()
-    sufficiency._texts.cache_clear()
+    sufficiency._files.cache_clear()
     failing = {f"t{n}": [told(f"assert {n}")] for n in range(20)} | {"first": [ONE, OTHER]}
     more = admission.others(candidate("total"), codes, tree, [ONE], failing)
     assert len(more) == admission.MOST_TOLD and ONE not in more and OTHER not in more
     assert admission.others(candidate("Till.open"), codes, tree, [ONE], failing) == []
     asked = candidate("total", kind=TaskKind.FEATURE, request="Write it.")
     assert admission.others(asked, codes, tree, [ONE], failing) == []
+
+
+LINES = st.lists(st.sampled_from(["", "a", "b", "    c", "d = 1"]), max_size=8)
+
+
+@given(LINES, LINES)
+@settings(max_examples=200, deadline=None)
+def test_what_a_change_adds_is_where_it_says(old, new):
+    """Lines outside of the stretches are in the old text too, in the same order."""
+    before, after = ("\n".join(lines).encode() for lines in (old, new))
+    lines = lines_of(after)
+    kept = list(lines)
+    for one in reversed(stretches(before, after)):
+        assert tuple(lines[one.first - 1 : one.first - 1 + len(one.lines)]) == one.lines
+        del kept[one.first - 1 : one.first - 1 + len(one.lines)]
+    rest = iter(lines_of(before))
+    assert all(any(line == other for other in rest) for line in kept)
+    assert (stretches(before, after) == ()) == (before == after)

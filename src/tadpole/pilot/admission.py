@@ -66,7 +66,7 @@ def admitted(
     """
     start = {change.path: change.content for change in task.start}
     solved = {change.path: change.content for change in task.gold}
-    tests = _deciding(task)
+    tests, chosen = _deciding(task), sufficiency.Chosen(tree, start, solved)
     errors = {shown.exception for shown in told if not shown.is_assertion}
 
     def enough(rung: int) -> bool:
@@ -83,7 +83,7 @@ def admitted(
         or (
             enough(hint.rung)
             and not leak.in_statement(hint.text, start, solved)
-            and not sufficiency.untold(hint.text, tree, start, solved, tests)
+            and not chosen.untold(hint.text, tests)
         )
     )
 

@@ -2,7 +2,7 @@
 
 Two questions, for the two ways in which a task comes to be.
 
-*Written* tasks (:func:`untold`): names, texts, numbers and exceptions that the solution chose
+*Written* tasks (:class:`Chosen`): names, texts, numbers and exceptions that the solution chose
 and the tests check must be in the statement, or in the repository that the agent reads.
 
 *Mutations* (:func:`documented`): the function that was broken, or its class, has a docstring, or
@@ -15,6 +15,7 @@ new, for example an order of results. A person may read the statements with ``ta
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -45,28 +46,32 @@ def untold(
     ``start`` holds every file that the start differs in from ``tree`` or that is edited, None
     where there is none.
     """
-    chosen = _Chosen(tree, start, solved)
-    missing: dict[str, None] = {}
-    for test in tests:
-        try:
-            module = Code.decode(test.path, test.content or b"").tree
-        except ValueError:
-            continue
-        missing.update(dict.fromkeys(chosen.unknown(module, statement)))
-    return tuple(missing)
+    return Chosen(tree, start, solved).untold(statement, tests)
 
 
-class _Chosen:
-    """The names and values that a solution brings along."""
+class Chosen:
+    """The names and values that a solution brings along: many statements are held against them."""
 
     def __init__(self, tree: Path, start: Contents, solved: Contents) -> None:
-        texts = [text for path, text in _texts(tree).items() if path not in start]
-        texts += [(content or b"").decode("utf-8", "replace") for content in start.values()]
-        self._readable, added = "\n".join(texts), _added(start, solved)
-        self._names = _found(_WORD, added) - _found(_WORD, self._readable)
-        self._numbers = _found(_NUMBER, added) - _found(_NUMBER, self._readable) - _COMMON
+        readable = [file for path, file in _files(tree).items() if path not in start]
+        readable += [_File.of(content or b"") for content in start.values()]
+        added = _added(start, solved)
+        self._names = _found(_WORD, added) - _read_in(readable, _found(_WORD, added))
+        numbers = _found(_NUMBER, added) - _COMMON
+        self._numbers = numbers - _read_in(readable, numbers)
         self._raised = frozenset(re.findall(r"\braise\s+(?:\w+\.)*([A-Z]\w*)", added))
-        self._strings = added
+        self._strings, self._readable = added, readable
+
+    def untold(self, statement: str, tests: Sequence[FileChange]) -> tuple[str, ...]:
+        """What the tests check that neither the statement nor the repository tells."""
+        missing: dict[str, None] = {}
+        for test in tests:
+            try:
+                module = Code.decode(test.path, test.content or b"").tree
+            except ValueError:
+                continue
+            missing.update(dict.fromkeys(self.unknown(module, statement)))
+        return tuple(missing)
 
     def unknown(self, module: ast.Module, statement: str) -> Iterator[str]:
         """The names and values of a test module that nobody was told."""
@@ -93,7 +98,7 @@ class _Chosen:
         return (
             len(value) >= _SHORTEST
             and value in self._strings
-            and value not in self._readable
+            and not any(value in file.text for file in self._readable)
             and value not in statement
         )
 
@@ -142,13 +147,29 @@ def _found(pattern: re.Pattern[str], text: str) -> frozenset[str]:
     return frozenset(pattern.findall(text))
 
 
+@dataclass(frozen=True)
+class _File:
+    """A text, with its words and numbers."""
+
+    text: str
+    tokens: frozenset[str]
+
+    @classmethod
+    def of(cls, content: bytes) -> "_File":
+        text = content.decode("utf-8", "replace")
+        return cls(text, _found(_WORD, text) | _found(_NUMBER, text))
+
+
+def _read_in(files: Sequence[_File], tokens: frozenset[str]) -> frozenset[str]:
+    """Those of the tokens that a reader meets."""
+    return frozenset(token for token in tokens if any(token in file.tokens for file in files))
+
+
 @lru_cache(maxsize=4)  # trees lie in a cache that is named by their content
-def _texts(tree: Path) -> dict[str, str]:
+def _files(tree: Path) -> dict[str, _File]:
     """What the agent can read, by path."""
     paths = (path for path in sorted(tree.rglob("*")) if path.suffix in _TEXTS and path.is_file())
-    return {
-        path.relative_to(tree).as_posix(): _read(path).decode("utf-8", "replace") for path in paths
-    }
+    return {path.relative_to(tree).as_posix(): _File.of(_read(path)) for path in paths}
 
 
 # --- mutations -----------------------------------------------------------------------------------
@@ -172,7 +193,7 @@ def documented(tree: Path, pristine: Code, functions: Iterable[str]) -> bool:
 @lru_cache(maxsize=4)
 def _guides(tree: Path) -> frozenset[str]:
     """The names that README and other guides write as code: followed by a bracket, or quoted."""
-    text = "\n".join(text for path, text in _texts(tree).items() if path.endswith(_GUIDES))
+    text = "\n".join(one.text for path, one in _files(tree).items() if path.endswith(_GUIDES))
     return frozenset(a or b for a, b in re.findall(r"(\w+)\(|`(?:\w+\.)*(\w+)`", text))
 
 

@@ -23,8 +23,7 @@ from tadpole.pilot import admission, inverse, leak, request, statement, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
-from tadpole.pilot.hide import by_file
-from tadpole.pilot.proof import prove
+from tadpole.pilot.proof import hidden_files, prove
 from tadpole.pilot.rivals import strength_of_written
 from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
@@ -181,7 +180,7 @@ class Validator:
             recipe=snapshot.recipe,
             start=tuple(sorted((*candidate.changes, *visible), key=lambda change: change.path)),
             gold=tuple(pristine_file(snapshot, path) for path in candidate.files),
-            hidden=_hidden(snapshot, (*found.failing, *found.green)),
+            hidden=tuple(hidden_files(snapshot, (*found.failing, *found.green))),
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
@@ -205,15 +204,3 @@ def _check(task: Task, dictated: Dictated) -> None:
     repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
     if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
         raise Dropped(DropReason.UNDICTATED)
-
-
-def _hidden(snapshot: Snapshot, ids: Sequence[str]) -> tuple[FileChange, ...]:
-    """The test files of these ids and the conftest files above them, as they were."""
-    paths = set(by_file(ids))
-    for path in tuple(paths):
-        parts = path.split("/")[:-1]
-        for depth in range(len(parts) + 1):
-            conftest = "/".join([*parts[:depth], "conftest.py"])
-            if (snapshot.tree / conftest).is_file():
-                paths.add(conftest)
-    return tuple(pristine_file(snapshot, path) for path in sorted(paths))
