@@ -132,6 +132,42 @@ def validate(directory: Path, tier: str, as_json: bool) -> int:
     return int(not all(v.ok for v in found))
 
 
+@command.command(name="import")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--into", type=click.Path(path_type=Path), required=True, help="Where tasks go.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def importing(directory: Path, into: Path, as_json: bool) -> int:
+    """Import Harbor tasks: DIRECTORY is one, or holds several.
+
+    Those of tadpole are checked and copied. Others must bring a Python repository with passing
+    tests, pytest tests and a solution; they pass the same gates as every task. Exit code 1 where
+    some could not be imported.
+    """
+    from tadpole.pilot.harbor.importing import import_tasks
+    from tadpole.pilot.validate import Validator
+    from tadpole.workshop import Workshop
+
+    workshop = Workshop.open(cache_dir())
+    validator = Validator(workshop.store, workshop.engine, workshop.grader)
+    found = asyncio.run(import_tasks(directory, into, validator))
+    Request.plain(as_json).result(
+        [
+            {"directory": one.directory, "task": one.task, "reason": one.reason and one.reason.name}
+            for one in found
+        ],
+        lambda: "\n".join(
+            [
+                *(
+                    f"{one.directory:<32} {one.task or f'not imported: {one.detail}'}"
+                    for one in found
+                ),
+                f"{sum(bool(one.task) for one in found)} of {len(found)} tasks imported",
+            ]
+        ),
+    )
+    return int(any(one.reason for one in found))
+
+
 @command.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--gold", is_flag=True, help="Show the solution too.")
