@@ -11,6 +11,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tadpole.outcome import Tier
+from tadpole.pilot.decision import Rule
 from tadpole.protocols import Sampling
 from tadpole.task import TaskKind
 
@@ -344,6 +345,12 @@ class CalibrateConfig(Section):
     def _ordered(self) -> Self:
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        low, high = self.band
+        if not Rule(self.samples, low, high).possible:
+            raise ValueError(
+                f"no number of successes in {self.samples} attempts lies between {low:g} and "
+                f"{high:g}: raise samples, or widen low and high"
+            )
         return self
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from synthetic import make_task
 
-from tadpole.cli.main import VERBS, explain
+from tadpole.cli.main import VERBS, explain, run
 from tadpole.cli.verb import split
 from tadpole.errors import SandboxUnavailable, UsageError
 from tadpole.pilot.taskdir import save
@@ -102,6 +102,13 @@ def test_show_lists_tasks_and_shows_one(tmp_path: Path):
     assert [row["name"] for row in json.loads(done.stdout)] == ["boltons-0000", "boltons-0001"]
     done = tadpole("tasks", "show", tmp_path / "boltons-0001", "--gold")
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
+
+
+def test_a_budget_is_short_for_its_setting(capsys: pytest.CaptureFixture[str]):
+    assert run(["tasks", "calibrate", "--budget", "50", "--dry-run"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["calibrate"]["budget"] == 50
+    assert run(["tasks", "calibrate", "--budget", "some", "--dry-run"]) == 2
+    assert "calibrate.budget" in one_line(capsys.readouterr().err)
 
 
 def test_the_yield_of_a_run_as_table_json_and_page(finished: RunDir, tmp_path: Path):

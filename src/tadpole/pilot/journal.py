@@ -74,7 +74,7 @@ class Step(Record):
             reason=reason,
             task=task.name if task else "",
             fail_to_pass=len(task.fail_to_pass) if task else 0,
-            kind=task.kind if task else getattr(candidate, "kind", TaskKind.BUG_FIX),
+            kind=candidate.kind,
         )
 
     @property

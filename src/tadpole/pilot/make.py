@@ -213,6 +213,8 @@ class _Making:
             task, reason = judged.task, judged.reason
         if task is not None and any(_same(task, other) for other in stream.kept):
             task, reason = None, DropReason.DUPLICATE
+        if task is not None and self.known.has_like(lines_of(task)):
+            task, reason = None, DropReason.ALIKE  # of what was written, told only by the task
         if task is not None:
             taskdir.save(task, self.run.path)
         spent, self.spent = cpu_seconds() - self.spent, cpu_seconds()

@@ -193,7 +193,7 @@ class Validator:
                 edited_functions=candidate.functions,
                 origin=candidate.origin,
             ),
-            test_seconds=round(20 + self.rules.slack * seconds, 1),
+            test_seconds=self.rules.deadline(seconds),
         )
 
 
