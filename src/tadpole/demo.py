@@ -28,7 +28,7 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
 
     The report is written also where a later stage fails, from what is there.
     """
-    workshop = Workshop.open(cache_dir(), config.sandbox, config.grading.tier)
+    workshop = Workshop.open(cache_dir(), config.sandbox, config.grading.tier, config.tasks.wheels)
     job = Job(config, rundir, workshop, progress)
     boards: dict[str, Scoreboard] = {}
     try:

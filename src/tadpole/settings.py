@@ -104,7 +104,11 @@ class TasksConfig(Section):
     """Which repositories become tasks, and how many."""
 
     sources: tuple[str, ...] = Field(default=("pypi:boltons", "pypi:toolz"), min_length=1)
-    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between."""
+    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between. A git
+    repository may be followed by @ and a commit, tag or branch."""
+    wheels: str = ""
+    """Directory of wheels and source distributions: environments are built from it alone, without
+    the network. Empty for pip's own settings. Ours."""
     count: Count = 300
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3
@@ -129,6 +133,9 @@ class TasksConfig(Section):
     )
     """Where candidates come from, each NAME or NAME=WEIGHT: single-site, composition, history (of
     a local git clone), removal, rename, migration. Ours."""
+    pairs: Natural = 0
+    """Commits of each local git clone whose tests are set over their parent's code. Each needs a
+    snapshot of its own. Ours."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     mutants: Natural = 5

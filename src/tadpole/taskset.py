@@ -10,6 +10,7 @@ from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
 from tadpole.pilot.origin import Origin
 from tadpole.pilot.proposers.mixed import chosen
+from tadpole.pilot.proposers.pairs import with_pairs
 from tadpole.pilot.refine import Refiner, origins_known, refined_names
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
@@ -26,18 +27,21 @@ async def make(
     ``origins`` is filled with what each was made of, by its name.
     """
     asked = job.config.tasks
+    store = job.workshop.store
+    proposer = await with_author(job, chosen(asked.weights, asked.max_dictated_chars))
     with timed(job.rundir, "make tasks"):
+        sources, proposer = await with_pairs(asked.sources, asked.pairs, store, proposer)
         return await make_tasks(
-            asked.sources,
+            sources,
             count=asked.count if count is None else count,
             seed=asked.seed,
-            store=job.workshop.store,
+            store=store,
             engine=job.workshop.engine,
             grader=job.workshop.grader,
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
-            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
+            proposer=proposer,
             rules=_rules(job),
             earlier=[Path(directory) for directory in asked.earlier],
             caps=_caps(job),

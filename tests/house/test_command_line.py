@@ -227,3 +227,10 @@ def test_dotted_settings_are_told_from_options():
     assert flags == {"train.lr": "-1", "tasks.sources": "a,b", "train.shuffle_rewards": True}
     assert rest == ["a.b", "--x", "--y"]
     assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
+
+
+def test_tasks_doctor_refuses_what_is_no_repository(tmp_path: Path) -> None:
+    done = tadpole("tasks", "doctor", tmp_path / "nothing")
+    assert done.returncode == 2
+    assert "there is no repository at" in one_line(done.stderr)
+    assert done.stdout == ""

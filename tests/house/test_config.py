@@ -32,6 +32,7 @@ def test_published_values_are_the_defaults_for_another_model():
     sampling = config.sampling.at(5)
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
     assert load().leaf.profile == "compact"
+    assert len(config.tasks.weights) == 6 and config.tasks.weights["single-site"] == 4
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,11 @@ def test_published_values_are_the_defaults_for_another_model():
         ({"train.length_from_update": "3", "train.length_floor": "0.2"}, "length_floor"),
         ({"train.betas": "0.9"}, "train.betas"),
         ({"train.lr": "nan"}, "train.lr"),
+        ({"tasks.proposers": "histroy=2"}, "there is no proposer 'histroy': choose among single-"),
+        ({"tasks.proposers": "rename=-1"}, "the weight of rename is no number of 0 or more"),
+        ({"tasks.proposers": "rename,rename=2"}, "proposers names one of them twice"),
+        ({"tasks.proposers": "rename=0"}, "gives every weight as 0"),
+        ({"tasks.proposers": "rename"}, "only single-site bugs can be dictated"),  # embedded
     ],
 )
 def test_a_bad_setting_is_one_line_that_helps(flags: dict[str, str], line: str):
