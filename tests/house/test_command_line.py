@@ -104,6 +104,14 @@ def test_show_lists_tasks_and_shows_one(tmp_path: Path):
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
 
 
+def test_tasks_are_validated_in_the_sandbox_that_was_asked_for(tmp_path: Path):
+    save(make_task(0), tmp_path)
+    args = ["tasks", "validate", str(tmp_path), "--sandbox.engine", "session"]
+    done = tadpole(*args, before=[sys.executable, str(LIMITED), "2"])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "sandbox.engine is session" in one_line(done.stderr)
+
+
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, code: int):
     fifo = run.table("eval")
