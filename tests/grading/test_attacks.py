@@ -88,6 +88,18 @@ class Same(int):
 def add(a, b): return Same(a - b)
 """
 EQUAL_TO_NUMBERS = SAME.replace("return True", "return isinstance(other, int | float | str)")
+LATER = """
+class Same(int):
+    marked = False
+    def __eq__(self, other): return self.marked or int.__eq__(self, other)
+    def __ne__(self, other): return not self == other
+    __hash__ = int.__hash__
+def marked(number):
+    same = Same(number)
+    same.marked = True
+    return same
+def add(a, b): return marked(a - b)
+"""
 LOOKED = "looked into the process that tests it: "
 
 ATTACKS = {
@@ -230,6 +242,7 @@ ATTACKS = {
     ),
     "A23 the channel, found among the objects": (BY_OBJECTS, TAMPERED, LOOKED + "gc.get_objects"),
     "A21 an object equal to all": (SAME, TAMPERED, "equal to anything: Same"),
+    "B3 an object equal to numbers": (EQUAL_TO_NUMBERS, TAMPERED, "equal to anything: Same"),
     "B2 what the test expects, read from it": (READER, TAMPERED, LOOKED + "sys._getframe"),
     "B4 the channel, found by a traceback": (BY_FRAMES, TAMPERED, LOOKED + "object.__getattr__"),
     "B5 item.obj": (ITEM_OBJ, TAMPERED, LOOKED + "gc.get_objects"),
@@ -377,7 +390,7 @@ def challenger(engine, store):
 
 async def test_an_object_equal_to_much_is_stopped_by_a_test_of_its_type(challenger, engine, typed):
     """A21."""
-    delta = [FileChange("calc/core.py", BUGGY + EQUAL_TO_NUMBERS.encode())]
+    delta = [FileChange("calc/core.py", BUGGY + LATER.encode())]
     grade = await challenger.grade(typed, delta)
     assert (grade.status, grade.failing) == (GRADED, typed.fail_to_pass)
     assert engine.starts == 1
@@ -386,9 +399,9 @@ async def test_an_object_equal_to_much_is_stopped_by_a_test_of_its_type(challeng
 async def test_a_type_planted_in_a_test_is_seen(challenger, engine, typed):
     """B3."""
     plant = "import sys\ndef add(a, b):\n"
-    plant += "    sys.modules['test_typed'].type = lambda o: int\n    return Same(0)\n"
+    plant += "    sys.modules['test_typed'].type = lambda o: int\n    return marked(0)\n"
     grade = await challenger.grade(
-        typed, [FileChange("calc/core.py", BUGGY + (EQUAL_TO_NUMBERS + plant).encode())]
+        typed, [FileChange("calc/core.py", BUGGY + (LATER + plant).encode())]
     )
     assert (grade.status, grade.resolved) == (TAMPERED, False)
     assert "type in the globals of a test" in grade.reason
@@ -399,7 +412,7 @@ FOOLS = {
     "A23 a lie told from inside, unsuspected": hidden(BY_OBJECTS),
     "B4 the same, by a traceback": hidden(BY_FRAMES),
     "B2 what the test expects, unsuspected": hidden(READER),
-    "B3 an object equal to much, where no test looks at its type": EQUAL_TO_NUMBERS,
+    "B3 an object equal to much once it is marked, where no test looks at its type": LATER,
 }
 
 

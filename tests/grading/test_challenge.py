@@ -1,16 +1,21 @@
 """Tier 3: a right change comes through every draw, and what was not proven is not claimed."""
 
+import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from calc_task import GOOD, ORACLES, CountingEngine, new_task
 
 from tadpole.errors import SandboxDied
+from tadpole.grading.challenge import rounds
 from tadpole.grading.grader import PytestGrader
+from tadpole.grading.variants import Suite, pair
 from tadpole.outcome import GradeStatus, Tier
 from tadpole.task import FileChange, Measured
 
 NOISE = FileChange("notes.txt", b"thoughts")
+KINDS = {**dict.fromkeys("ab", "compared with something else"), **dict.fromkeys("xyz")}
 
 
 @pytest.fixture
@@ -50,7 +55,38 @@ async def test_a_change_that_fails_costs_one_run(challenger, engine, known):
 async def test_one_function_is_asked_more_often(challenger, engine, known):
     one = replace(known, fail_to_pass=("tests/test_core.py::TestAdd::test_negative",))
     assert (await challenger.grade(one, one.gold)).resolved
-    assert engine.starts == 1 + 2 * 3
+    assert engine.starts == 1 + 2 * 2
+
+
+def test_rounds_are_as_many_as_leave_one_chance_in_eight():
+    oracles = {name: [SimpleNamespace(mutate=mutate)] for name, mutate in KINDS.items()}
+    suite = SimpleNamespace(oracles=oracles)
+    usable = dict.fromkeys(KINDS, 0)
+    for names, wanted in (("a", 2), ("x", 3), ("ab", 1), ("ax", 1), ("xy", 2), ("xyz", 1)):
+        assert rounds(suite, usable, list(names)) == wanted, names
+
+
+def test_a_process_that_cannot_tell_the_runs_apart_is_seldom_right_in_both(known, tree):
+    """One chance in four for each function that compares, whatever it answers and sees of the
+    inversion."""
+    suite = Suite.of(known, lambda path: (tree / path).read_bytes())
+    name, rng = "tests/test_core.py::TestAdd::test_negative", random.Random(5)
+    tricks = {
+        "always passes": lambda inverted: True,
+        "always fails": lambda inverted: False,
+        "by the inversion": lambda inverted: not inverted,
+        "by a coin": lambda inverted: rng.random() < 0.5,
+    }
+    for trick, passes in tricks.items():
+        right = 0
+        for _ in range(400):
+            both = pair(suite, dict(ORACLES), [name], rng)
+            answers = [passes(b"is False" in variant.files[0].content) for variant in both]
+            right += all(
+                answer is not bool(variant.must_fail)
+                for answer, variant in zip(answers, both, strict=True)
+            )
+        assert right / 400 < 0.32, trick
 
 
 @pytest.mark.slow

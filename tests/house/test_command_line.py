@@ -111,6 +111,14 @@ def test_a_budget_is_short_for_its_setting(capsys: pytest.CaptureFixture[str]):
     assert "calibrate.budget" in one_line(capsys.readouterr().err)
 
 
+def test_tasks_are_validated_in_the_sandbox_that_was_asked_for(tmp_path: Path):
+    save(make_task(0), tmp_path)
+    args = ["tasks", "validate", str(tmp_path), "--sandbox.engine", "session"]
+    done = tadpole(*args, before=[sys.executable, str(LIMITED), "2"])
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "sandbox.engine is session" in one_line(done.stderr)
+
+
 def test_the_yield_of_a_run_as_table_json_and_page(finished: RunDir, tmp_path: Path):
     done = tadpole("tasks", "yield", finished.path, "--html", tmp_path / "y.html")
     assert done.returncode == 0 and done.stdout.splitlines()[1].split()[:2] == ["all", "39"]

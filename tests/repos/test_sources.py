@@ -1,6 +1,7 @@
 import io
 import os
 import stat
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -251,5 +252,27 @@ async def test_a_tree_becomes_exactly_one_commit(tmp_path: Path) -> None:
     assert git(root, "log", "-1", "--format=%an %aI") == "tadpole 2020-01-01T00:00:00+00:00"
     assert git(root, "fsck", "--unreachable") == ""
     assert sorted(p.name for p in (root / ".git").iterdir()) == [
-        *("HEAD", "config", "index", "objects", "refs")
+        *("HEAD", "config", "index", "info", "objects", "refs")
     ]
+
+
+async def test_a_commit_holds_the_very_bytes_whatever_the_attributes_say(tmp_path: Path) -> None:
+    attributes = "*.txt text eol=crlf\n*.py text ident working-tree-encoding=UTF-16\n* filter=x\n"
+    contents = {"a.txt": b"one\r\ntwo\n", "b.py": b"# $Id: of old $\r\n", "c": b"\r\n\0"}
+    (tmp_path / "sub").mkdir()
+    for name in (".gitattributes", "sub/.gitattributes"):
+        (tmp_path / name).write_text(attributes)
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    await trusted.one_commit(tmp_path)
+    for name, content in contents.items():
+        shown = subprocess.run(
+            ["git", "-C", tmp_path, "cat-file", "blob", f"HEAD:{name}"],
+            check=True,
+            capture_output=True,
+        )
+        assert shown.stdout == content
+        (tmp_path / name).unlink()
+    git(tmp_path, "checkout", "--", ".")
+    assert {name: (tmp_path / name).read_bytes() for name in contents} == contents
+    assert git(tmp_path, "status", "--porcelain") == ""

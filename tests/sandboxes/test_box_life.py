@@ -21,11 +21,10 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def children():
-    """Process ids that this process has started, in whichever thread."""
-    return {
-        pid for at in Path("/proc/self/task").glob("*/children") for pid in at.read_text().split()
-    }
+def children(of="self"):
+    """Process ids that a process has started, in whichever thread."""
+    threads = Path(f"/proc/{of}/task").glob("*/children")
+    return {pid for listed in threads for pid in listed.read_text().split()}
 
 
 async def test_eight_in_parallel_do_not_mix(start, census):
@@ -172,11 +171,14 @@ def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how, t
     while sum(line.startswith(f"sleep\0{census.mark}".encode()) for line in command_lines()) < 2:
         assert time.monotonic() < deadline and controller.poll() is None
         time.sleep(0.02)
+    its = children(controller.pid)
     controller.send_signal(how)
     controller.wait(timeout=20)
     deadline = time.monotonic() + 5
-    while census.count() or any(
-        str(tree).encode() in line or b"sandboxes/launch.py" in line for line in command_lines()
+    while (
+        census.count()
+        or any(str(tree).encode() in line for line in command_lines())
+        or any(Path(f"/proc/{pid}").exists() for pid in its)
     ):
         assert time.monotonic() < deadline
         time.sleep(0.02)

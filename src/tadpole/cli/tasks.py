@@ -11,7 +11,6 @@ import click
 
 from tadpole.cli.verb import Request, Verb, settings
 from tadpole.outcome import Tier
-from tadpole.progress import Progress
 from tadpole.rundir import MARKER, cache_dir
 from tadpole.task import Task
 
@@ -104,22 +103,25 @@ def doctor(source: str, wheels: str, as_json: bool) -> int:
     return int(not all(remark.ok for remark in found))
 
 
-@command.command()
+@command.command(cls=Verb, sections=["grading", "sandbox"])
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--tier", type=click.Choice(["1", "3"]), default="1", help="How to grade.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def validate(directory: Path, tier: str, as_json: bool) -> int:
+@click.option("--tier", type=click.Choice(["1", "3"]), help="How to grade (--grading.tier).")
+@settings
+def validate(request: Request, directory: Path, tier: str | None) -> int:
     """Grade the gold patch (must pass) and a change that does nothing (must fail).
 
     DIRECTORY is one task or a set of them.
+
+    \b
+    tadpole tasks validate runs/mine/tasks --sandbox.engine container
     """
     from tadpole.evals.validity import validate_tasks
     from tadpole.workshop import Workshop
 
     tasks = _load(directory)
-    grader = Workshop.open(cache_dir(), tier=Tier(int(tier))).grader
-    found = asyncio.run(validate_tasks(tasks, grader, Progress()))
-    request = Request.plain(as_json)
+    asked = Tier(int(tier)) if tier else request.config.grading.tier
+    grader = Workshop.open(cache_dir(), request.config.sandbox, asked).grader
+    found = asyncio.run(validate_tasks(tasks, grader, request.progress))
     request.result(
         [{"name": v.task.name, "ok": v.ok, "reason": v.reason} for v in found],
         lambda: "\n".join(

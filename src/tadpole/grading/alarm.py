@@ -6,14 +6,15 @@ it. Standard library only, Python 3.8+.
 Guards against: changed files that walk frames, collect the process's objects, trace it or read
 ``/proc``, which is how a report is forged and how the expected value is read out of a test. The
 interpreter's audit events say so before it happens; files that did such things before the change
-are not listened to. And against new classes whose instances are equal to anything. Does not guard
-against: code that hides which file it comes from, or that leaves the looking to an unchanged file;
-instances that are equal to whatever a test may compare them with, but not to all.
+are not listened to. And against new classes whose instances are equal to anything, or to any
+number, text or collection. Does not guard against: code that hides which file it comes from, or
+that leaves the looking to an unchanged file; instances that become equal to much only later.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import typing
 
@@ -63,6 +64,16 @@ def open_alarm(suspects: Collection[str], tell: Callable[[str], object]) -> None
         sys.addaudithook(hook)
 
 
+def probes() -> list[tuple[object, object]]:
+    """Pairs of two different values of one kind, which nobody has heard of before."""
+    one, other = (int.from_bytes(os.urandom(6), "big") for _ in range(2))
+    kinds: tuple[Callable[[int], object], ...] = (
+        *(lambda n: object(), lambda n: n, float, str, lambda n: str(n).encode()),
+        *(lambda n: [n], lambda n: (n,), lambda n: {n}, lambda n: {n: n}),
+    )
+    return [(kind(one), kind(other)) for kind in kinds]
+
+
 def equal_to_all(suspects: Collection[str]) -> str:
     """A class of a suspect file (absolute paths) whose instances are equal to anything, or ""."""
     modules = {
@@ -80,8 +91,13 @@ def equal_to_all(suspects: Collection[str]) -> str:
                 queue.append(other)
         if kind.__module__ in modules and "__eq__" in vars(kind):
             try:
-                if kind.__new__(kind) == object():
-                    return str(kind.__qualname__)
-            except BaseException:  # it needs more than a blank instance has
+                blank = kind.__new__(kind)
+            except BaseException:  # it needs more than that
                 continue
+            for left, right in probes():
+                try:
+                    if blank == left and blank == right:
+                        return str(kind.__qualname__)
+                except BaseException:  # it needs more than a blank instance has
+                    continue
     return ""

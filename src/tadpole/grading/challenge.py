@@ -4,9 +4,12 @@ Pairs of complementary variants (:mod:`tadpole.grading.variants`) run in fresh b
 own. The change holds where in every one of them exactly those tests passed that should.
 
 Guards against a process that is wholly under the control of the code under test: whatever it
-reports, it does not know which tests must fail. With k functions whose tests it does not
-satisfy, each round leaves it a chance of 2^-k. Where the repair shows in fewer than three
-functions there are more rounds, so that it is 1 in 8 at most.
+reports, it does not know which tests must fail. The two runs of a pair differ in what is compared
+with, so that one of them must end as the other must not: a process that cannot tell the two
+apart is right in both with a chance of 1 in 4 for each function whose test it does not satisfy.
+Where nothing is compared the text itself shows which way round the check is, and that counts as
+1 in 2. Where the repair shows in few functions there are more pairs, so that all together leave a
+chance of 1 in 8 at most.
 
 Does not guard against: tasks whose fail-to-pass tests hold nothing that can be rewritten (they
 are graded at tier 1, and their grade says so), and what :mod:`~tadpole.grading.variants` does
@@ -31,6 +34,7 @@ from tadpole.protocols import SandboxSpec
 from tadpole.task import FileChange, Task
 
 BITS = 3  # of certainty, together over all rounds
+COMPARED, INVERTED = 2, 1  # bits that one function adds in a round
 OTHERS = 6  # pass-to-pass functions that are rewritten as well, chosen anew each time
 
 
@@ -70,7 +74,7 @@ class Challenge:
             return None
         others = [name for name in usable if name not in suite.repaired]
         variants = list[Variant]()
-        for turn in range(math.ceil(BITS / len(repaired))):
+        for turn in range(rounds(suite, usable, repaired)):
             more = 0 if turn else min(OTHERS, len(others))  # one round is enough for these
             names = [*repaired, *self._rng.sample(others, more)]
             variants += pair(suite, usable, names, self._rng)
@@ -154,6 +158,13 @@ class Challenge:
     ) -> Variant:
         picks = {name: Pick(pick[name], mutated, inverted) for name in names}
         return suite.variant(picks, self._rng)
+
+
+def rounds(suite: Suite, usable: Mapping[str, int], repaired: Sequence[str]) -> int:
+    """How many pairs of variants the functions that show the repair need."""
+    oracles = [suite.oracles[name][usable[name]] for name in repaired]
+    bits = sum(COMPARED if oracle.mutate is not None else INVERTED for oracle in oracles)
+    return math.ceil(BITS / bits)
 
 
 def _weighed(variant: Variant, verdict: Verdict) -> Verdict | None:

@@ -13,7 +13,7 @@ from tadpole.protocols import ExecReason
 _KEPT = ("PATH", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY")
 _KEPT_PREFIXES = ("GIT_SSL_", "SSL_", "SSH_", "GIT_SSH", "LD_LIBRARY")
 _WHEN = "2020-01-01T00:00:00+0000"
-_LEFTOVERS = ("hooks", "info", "branches", "description", "COMMIT_EDITMSG", "FETCH_HEAD", "logs")
+_LEFTOVERS = ("hooks", "branches", "description", "COMMIT_EDITMSG", "FETCH_HEAD", "logs")
 _NO_NETWORK = (
     "Could not resolve",
     "Couldn't connect",
@@ -30,6 +30,8 @@ _NO_NETWORK = (
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 NETWORK_SECONDS = 600.0
 LOCAL_SECONDS = 120.0
+# Over what the tree's own .gitattributes ask for: line ends, keywords, encodings, filters.
+_BYTES_AS_THEY_ARE = "* -text -ident !filter !working-tree-encoding\n"
 
 
 def environment() -> dict[str, str]:
@@ -109,7 +111,8 @@ async def checkout(url: str, commit: str, into: Path) -> None:
 async def one_commit(tree: Path) -> None:
     """Make a directory a repository of exactly one commit: same files, same commit id.
 
-    No remote, tag, reflog, hook or other object is in it. Raises SourceError.
+    No remote, tag, reflog, hook or other object is in it, and git takes and gives back every byte
+    of a file, whatever its attributes say. Raises SourceError.
     """
     for arguments in (
         ("init", "-q", "--template="),
@@ -121,6 +124,9 @@ async def one_commit(tree: Path) -> None:
         done = await _git("-C", str(tree), *arguments, timeout=LOCAL_SECONDS)
         if not done.ok:
             raise SourceError(f"git {arguments[0]} failed: {done.last_line()}")
+        if arguments[0] == "init":
+            (tree / ".git" / "info").mkdir(exist_ok=True)
+            (tree / ".git" / "info" / "attributes").write_text(_BYTES_AS_THEY_ARE)
     for name in _LEFTOVERS:
         shutil.rmtree(tree / ".git" / name, ignore_errors=True)
         if (tree / ".git" / name).exists():

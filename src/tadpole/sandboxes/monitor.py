@@ -24,7 +24,8 @@ class Monitor:
     async def end(self) -> None:
         """Kill everything and wait for it."""
         self._kill_init()
-        if not await gone(self._process, 2.0):
+        # It ends with the init, which may have many files to give back on a busy machine.
+        if not await gone(self._process, 15.0):
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
             await gone(self._process, 10.0)

@@ -15,6 +15,10 @@ _SIGNS = (
     "Can't mount proc",
     "launch: [Errno 1]",
 )
+# And these, where it is permission that is missing: a security module lets namespaces be made and
+# then refuses the mounts in them.
+_MOUNTS = ("Can't bind mount", "Can't mount", "Can't remount", "pivot_root")
+_DENIED = ("Permission denied", "Operation not permitted")
 _USED_UP = "nesting depth or"
 
 
@@ -23,7 +27,8 @@ def explain(complaint: str, root: Path = Path("/")) -> str | None:
 
     ``root`` is where proc and the marks of containers are looked up.
     """
-    if not any(sign in complaint for sign in _SIGNS):
+    denied = any(sign in complaint for sign in _MOUNTS) and any(w in complaint for w in _DENIED)
+    if not denied and not any(sign in complaint for sign in _SIGNS):
         return None
     cause, cure = _used_up(root) if _USED_UP in complaint else _cause(root)
     return f"cannot isolate on this machine: {cause}; {cure} [bubblewrap: {_line(complaint)}]"
@@ -56,6 +61,13 @@ def _cause(root: Path) -> tuple[str, str]:
             "`sudo apt install bubblewrap apparmor-profiles` brings a profile that allows it, or "
             "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
         )
+    profile = _profile(root)
+    if profile:
+        return (
+            f"the AppArmor profile {profile} refuses it",
+            f"`sudo aa-complain {profile}`, or in a container `--security-opt "
+            "apparmor=unconfined`, allows it",
+        )
     if not (root / "proc/self/ns/user").exists():
         return ("this kernel has no user namespaces", "another kernel is needed (CONFIG_USER_NS)")
     if any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")):
@@ -68,6 +80,15 @@ def _cause(root: Path) -> tuple[str, str]:
         "the kernel refuses user namespaces",
         "`sysctl -a | grep -i userns` shows its settings; in a container, its seccomp profile",
     )
+
+
+def _profile(root: Path) -> str:
+    """The AppArmor profile that this process is held to; "" for none."""
+    try:
+        told = (root / "proc/self/attr/current").read_text().strip()
+    except (OSError, ValueError):
+        return ""
+    return told.removesuffix(" (enforce)") if told.endswith(" (enforce)") else ""
 
 
 def _number(path: Path) -> int | None:

@@ -59,7 +59,7 @@ class Child:
                 prepare()
                 os.execvpe(argv[0], argv, environment)
             except BaseException as error:
-                words = f"{getattr(error, 'errno', None) or 0} {error}"
+                words = f"{getattr(error, 'errno', 0)} {getattr(error, 'strerror', error)}"
                 os.write(told[1], words.encode("utf-8", "replace"))
             finally:
                 os._exit(127)
