@@ -6,6 +6,7 @@ from typing import Any
 from tadpole.config import Config
 from tadpole.engines.verl.places import GPUS, LOOP, LOSS, MODE, RAW, Places
 from tadpole.errors import ConfigError
+from tadpole.rundir import cache_dir
 
 SAVED = ("model", "optimizer", "extra", "hf_model")
 
@@ -160,7 +161,11 @@ def _trainer(config: Config, places: Places) -> dict[str, Any]:
 
 def _ray(config: Config) -> dict[str, Any]:
     address = config.cluster.ray_address
-    return {"+ray_kwargs.ray_init.address": address} if address else {}
+    if not address:
+        return {}
+    # Workers of a cluster that runs already have its environment, not ours.
+    cache = "+ray_kwargs.ray_init.runtime_env.env_vars.TADPOLE_CACHE"
+    return {"+ray_kwargs.ray_init.address": address, cache: str(cache_dir())}
 
 
 def _written(value: Any) -> str:
