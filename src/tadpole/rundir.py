@@ -8,6 +8,7 @@
       eval.jsonl, ...     tables: one JSON row per line, appended, never rewritten
       traces/ patches/    one file per episode, named in its row
       checkpoints/ ...    whatever the verbs write there
+      rounds/2/ ...       a run directory for each round after the first
 
 What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns. A
 line that a crash tore is dropped when read, and cut off by the next append: its work is owed
@@ -42,6 +43,7 @@ from tadpole.trace import Attempt, Trace
 FORMAT = 1
 MARKER = "tadpole-run.json"
 CONFIG = "config.toml"
+ROUNDS = "rounds"  # directory of the rounds after the first
 
 Key = tuple[str, str, int]
 Row = TypeVar("Row", bound=BaseModel)
@@ -116,7 +118,10 @@ class RunDir:
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{path} is no run directory (no {MARKER} in it)") from None
         except ValueError as error:
-            raise RunError(f"{path / MARKER} is damaged: {error}") from None
+            raise RunError(
+                f"{path / MARKER} is damaged ({error}): restore it, or begin a new run in "
+                "another directory"
+            ) from None
         found = marker.get("format") if isinstance(marker, dict) else None
         if found != FORMAT:
             raise RunError(
@@ -130,6 +135,17 @@ class RunDir:
         """The marker: format, version of tadpole, when it was made, and on what machine."""
         facts: dict[str, Any] = json.loads((self.path / MARKER).read_bytes())
         return facts
+
+    def round(self, number: int) -> Path:
+        """Where the run directory of a round is; that of the first is this one."""
+        return self.path if number == 1 else self.path / ROUNDS / str(number)
+
+    def rounds(self) -> list[Self]:
+        """The rounds that have begun, in order, this one first."""
+        found = [self]
+        while (self.round(len(found) + 1) / MARKER).exists():
+            found.append(self.open(self.round(len(found) + 1)))
+        return found
 
     # --- files ---------------------------------------------------------------------------
 
@@ -166,7 +182,9 @@ class RunDir:
         except FileNotFoundError:
             raise RunError(f"{path} is missing, although a row names it") from None
         except (OSError, EOFError, ValueError) as error:
-            raise RunError(f"{path} is damaged: {error}") from None
+            raise RunError(
+                f"{path} is damaged ({error}): restore it, or remove its row from the table"
+            ) from None
         return _parse(Trace, body, str(path))
 
     def save_patch(self, patch: bytes, name: str) -> str:
@@ -174,6 +192,10 @@ class RunDir:
         relative = f"patches/{name}.patch"
         self.write(relative, patch, sync=False)
         return relative
+
+    def has(self, relative: str) -> bool:
+        """Whether a file that a row names is there."""
+        return self._inside(relative).is_file()
 
     def load_patch(self, relative: str) -> bytes:
         """Read a patch by the path that its row names. Raises RunError where it is gone."""
@@ -282,7 +304,9 @@ def _row(model: type[Row], line: bytes, where: str) -> Row:
     try:
         body = json.loads(line)
     except ValueError as error:
-        raise RunError(f"{where} is damaged: {error}") from None
+        raise RunError(
+            f"{where} is damaged ({error}): restore the file, or remove that line"
+        ) from None
     return _parse(model, body, where)
 
 

@@ -69,7 +69,7 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
         at_once = len(os.sched_getaffinity(0))
         found = asyncio.run(regrade_run(job, job.tasks(), tier=asked, concurrency=at_once))
     changed = [row for row in found if row.changed]
-    invalid = sum(row.after is None for row in found)
+    invalid = [row for row in found if row.after is None]
     shown = [
         f"{row.table:<12} {row.task_name:<24} {row.sample:>3}  {row.before} -> {row.after}  "
         f"{row.grade.reason}"
@@ -79,30 +79,43 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
         {
             "graded": len(found),
             "changed": [row.model_dump(mode="json") for row in changed],
-            "not_graded": invalid,
+            "not_graded": [row.model_dump(mode="json") for row in invalid],
             "tier": asked.value,
         },
         lambda: "\n".join(
             [
                 *shown,
                 f"{len(found)} attempts at tier {asked.value}: {len(changed)} rewards changed, "
-                f"{invalid} could not be graded",
+                f"{len(invalid)} could not be graded",
+                *(
+                    f"not graded: {row.task_name} {row.sample}: {row.grade.reason}"
+                    for row in invalid
+                ),
             ]
         ),
     )
-    return int(invalid > 0)
+    return int(bool(invalid))
 
 
 @command.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Choice(["raw", "before", "after"]), default="after")
 @click.option("--sample", default=0, show_default=True, help="Which attempt at each task.")
-def export(run: Path, policy: str, sample: int) -> int:
-    """Print the patches of an evaluation as SWE-bench predictions, one JSON row a line."""
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["predictions", "atif"]),
+    default="predictions",
+    show_default=True,
+    help="Patches for SWE-bench, or whole trajectories (ATIF 1.8, as Harbor reads them).",
+)
+def export(run: Path, policy: str, sample: int, form: str) -> int:
+    """Print an evaluation for other programs, one JSON row a line."""
     rundir = RunDir.open(run)
     from tadpole.evals.policies import PolicyRole
-    from tadpole.evals.predictions import predictions
+    from tadpole.evals.predictions import predictions, trajectories
 
-    for row in predictions(rundir, PolicyRole(policy), sample):
+    rows = trajectories if form == "atif" else predictions
+    for row in rows(rundir, PolicyRole(policy), sample):
         click.echo(json.dumps(row))
     return 0

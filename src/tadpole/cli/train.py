@@ -1,4 +1,4 @@
-"""``tadpole train``: one climb on the calibrated tasks of a run."""
+"""``tadpole train``: the climbs of a run, round after round."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def dry_run(config: Config) -> int | None:
 
 def planned(config: Config) -> int:
     """Print the plan; 1 where it does not fit."""
-    found = plan(config, shape_of(config.policy.model), rank=_rank(config))
+    found = plan(config, shape_of(config.policy.model), rank=config.train.lora.rank)
     refusal = found.refusal()
     click.echo(told(found))
     if refusal:
@@ -39,14 +39,9 @@ def planned(config: Config) -> int:
 def refuse_what_cannot_fit(config: Config) -> None:
     """Raises ConfigError where the size of the GPUs is known and the plan does not fit them."""
     if config.cluster.gpu_gib:
-        refusal = plan(config, shape_of(config.policy.model), rank=_rank(config)).refusal()
+        refusal = plan(config, shape_of(config.policy.model), rank=config.train.lora.rank).refusal()
         if refusal:
             raise ConfigError(refusal)
-
-
-def _rank(config: Config) -> int:
-    lora = getattr(config.train, "lora", None)
-    return lora.rank if lora is not None else 0
 
 
 @click.command(
@@ -64,6 +59,7 @@ def command(request: Request, only_plan: bool) -> int:
 
     \b
     tadpole train --run runs/mine --train.updates 50
+    tadpole train --run runs/mine --train.rounds 5     # makes the tasks of later rounds, too
     tadpole train --engine verl --preset verl-report --plan
     """
     if only_plan:
@@ -73,7 +69,7 @@ def command(request: Request, only_plan: bool) -> int:
         if request.config.cluster.trainer is Trainer.VERL:
             from tadpole.engines.verl.stage import train
         else:
-            from tadpole.stages import train
+            from tadpole.rounds import train
         trained = asyncio.run(train(job))
     request.result({"checkpoint": str(trained)}, lambda: str(trained))
     return 0

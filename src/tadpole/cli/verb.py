@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tadpole.config import Config, fields, load, open_run, presets
+from tadpole.config import Config, fields, load, open_run, presets, values
 from tadpole.progress import Progress
 from tadpole.rundir import CONFIG, MARKER, RunDir, cache_dir
 
@@ -74,7 +74,8 @@ class Verb(click.Command):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.sections = sections  # those that its --help lists
+        # What its --help lists: whole sections, or single settings.
+        self.sections = sections
         self.dry_run = dry_run  # more to a dry run than the settings: its exit code, or None
         self.short = dict(short or {})  # option of its own -> the setting that it is short for
 
@@ -86,14 +87,14 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options, then the settings that matter to this verb."""
         super().format_options(ctx, formatter)
-        defaults = load().model_dump(mode="json")
-        for section in self.sections:
+        defaults = values(load())
+        for section in dict.fromkeys(name.partition(".")[0] for name in self.sections):
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
                 for name, info in fields():
-                    head, _, key = name.partition(".")
-                    if head == section:
-                        value = _shown(defaults[head][key])
+                    head = name.partition(".")[0]
+                    if head == section and {section, name} & set(self.sections):
+                        value = _shown(defaults[name])
                         rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
 
@@ -123,10 +124,13 @@ def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return flags, rest
 
 
-def settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about settings; the verb gets a :class:`Request` first."""
+def settings(function: Callable[..., Any], *, of_run: bool = True) -> Callable[..., Any]:
+    """Add the options about settings; the verb gets a :class:`Request` first.
 
-    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).")
+    ``of_run`` False: the verb has no run directory, so none can be named or lends its settings.
+    """
+
+    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).", hidden=not of_run)
     @click.option("--model", metavar="MODEL", help="A directory, a name, or openai:NAME.")
     @click.option("--preset", type=click.Choice(presets()), help="Shipped settings.")
     @click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file.")
@@ -142,7 +146,10 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             value = given.pop(option)
             if value is not None:
                 flags[name] = value
-        config = resolve(flags, given.pop("file"), given.pop("preset"))
+        if not of_run and "run.dir" in flags:
+            raise click.UsageError(f"{ctx.command.name} has no run directory: leave --run out")
+        file, preset = given.pop("file"), given.pop("preset")
+        config = resolve(flags, file, preset) if of_run else load(flags, file=file, preset=preset)
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
             code = ctx.command.dry_run(config) if ctx.command.dry_run else None
