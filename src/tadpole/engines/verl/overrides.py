@@ -37,6 +37,8 @@ def overrides(config: Config, model: str = "") -> list[str]:
 def _refuse(config: Config) -> None:
     if config.leaf.compaction_window:
         raise ConfigError("leaf.compaction_window cannot be used with --engine verl: leave it at 0")
+    if config.train.lora.rank:
+        raise ConfigError("--engine verl trains all weights: leave train.lora.rank at 0")
     if config.sampling.top_p != 1 or config.sampling.top_k:
         raise ConfigError("--engine verl trains on what is sampled at top_p 1 without top_k")
 
