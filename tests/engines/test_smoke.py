@@ -85,6 +85,8 @@ def job(tmp_path, monkeypatch):
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_AUTH_MODE": "disabled",
+        # A machine that does other work, too, is slow to start processes.
+        "RAY_worker_register_timeout_seconds": "600",
     }.items():
         monkeypatch.setenv(name, value)
     return make_job(tmp_path, str(root), store, SETTINGS)
