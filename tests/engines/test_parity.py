@@ -121,4 +121,5 @@ def test_loss_gradient_and_kept_tokens_agree(tmp_path):
         worst = max(worst, error)
         assert error < 2e-3, (name, error)
     print(f"largest relative difference of a weight's gradient {worst:.1e}, of {len(ours)} weights")
-    assert not [name for name in theirs["slopes"] if "visual" in name]
+    # The vision tower has gradients, all of them 0: verl does not freeze it, but cannot train it.
+    assert not any(float(s.abs().max()) for n, s in theirs["slopes"].items() if "visual" in n)
