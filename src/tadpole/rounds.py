@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tadpole import stages
 from tadpole.config import Config
+from tadpole.engines.cluster import Trainer
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.job import Job
 from tadpole.models.loading import weights_hash
@@ -63,7 +64,7 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
         if not at.config.tasks.dir:
             await make(at)
         await stages.calibrate_tasks(at)
-    best = await stages.train(at)
+    best = await _climb(at)
     found = load_split(at.rundir)
     if not at.validates or found is None:
         return best
@@ -89,6 +90,14 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
         ),
     )
     return best
+
+
+async def _climb(at: Job) -> Path:
+    if at.config.cluster.trainer is Trainer.VERL:
+        from tadpole.engines.verl.stage import train as on_verl
+
+        return await on_verl(at)
+    return await stages.train(at)
 
 
 def enter(job: Job, number: int, start: Path) -> Job:

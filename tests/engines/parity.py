@@ -1,6 +1,7 @@
 """One gradient of verl's FSDP2 actor, as a program: ``python -m tests.engines.parity DIRECTORY``.
 
-Reads ``rows.pt`` (see the test) and ``model/`` there, writes ``verl.pt``: loss, gradients, sums.
+Reads ``rows.pt`` (see the test) and ``model/`` there, writes ``verl.pt``: loss, gradients, sums;
+of trajectories one by one, and of several packed in one row.
 """
 
 import os
@@ -63,11 +64,18 @@ def main(directory: Path) -> None:
         config = compose("ppo_trainer", [*OVERRIDES, path])
     worker = ActorRolloutRefWorker(config=config.actor_rollout_ref, role="actor")
     worker.init_model()
-    engine, data = worker.actor.engine, batch(torch.load(directory / "rows.pt"))
+    rows = torch.load(directory / "rows.pt")
+    alone = gradient(worker, rows, use_dynamic_bsz=False, micro_batch_size_per_gpu=1)
+    packed = gradient(worker, rows, use_dynamic_bsz=True, max_token_len_per_gpu=256)
+    torch.save({"alone": alone, "packed": packed}, directory / "verl.pt")
+
+
+def gradient(worker: ActorRolloutRefWorker, rows: list[dict], **sizes: object) -> dict:
+    """Loss, gradients and sums of one update, in micro-batches of ``sizes``."""
+    engine, data = worker.actor.engine, batch(rows)
     tu.assign_non_tensor(
-        data, temperature=1.0, use_dynamic_bsz=True, max_token_len_per_gpu=256,
-        calculate_entropy=False, use_remove_padding=True, use_fused_kernels=False,
-        global_batch_size=len(data),
+        data, temperature=1.0, calculate_entropy=False, use_remove_padding=True,
+        use_fused_kernels=False, global_batch_size=len(data), **sizes,
     )  # fmt: skip
     with engine.train_mode():
         engine.optimizer_zero_grad()
@@ -79,8 +87,7 @@ def main(directory: Path) -> None:
         }
     sums = {name: out["metrics"][name] for name in (loss.GAPS, loss.DROPPED, loss.TOKENS)}
     sums = {name: sum(getattr(value, "values", value)) for name, value in sums.items()}
-    torch.save({"loss": float(sum(out["loss"])), "slopes": slopes, "sums": sums},
-               directory / "verl.pt")  # fmt: skip
+    return {"loss": float(sum(out["loss"])), "slopes": slopes, "sums": sums}
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ def test_no_line_comes_twice(preset):
     ("flags", "line"),
     [
         ({"leaf.compaction_window": "32768"}, "compaction_window cannot be used"),
+        ({"train.lora.rank": "8"}, "trains all weights"),
         ({"sampling.top_p": "0.9"}, "top_p 1 without top_k"),
         ({"sampling.top_k": "20"}, "top_p 1 without top_k"),
     ],

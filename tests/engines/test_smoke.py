@@ -53,7 +53,7 @@ SETTINGS = {
     "train.groups": "2",
     "train.group_size": "4",
     "train.max_lag": "1",
-    "train.lr": "1e-2",
+    "train.lr": "1e-3",
     "train.checkpoint_every": "3",
     "train.max_dropped_share": "1",
     "train.max_mean_gap": "0.5",
@@ -85,6 +85,8 @@ def job(tmp_path, monkeypatch):
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_AUTH_MODE": "disabled",
+        # A machine that does other work, too, is slow to start processes.
+        "RAY_worker_register_timeout_seconds": "600",
     }.items():
         monkeypatch.setenv(name, value)
     return make_job(tmp_path, str(root), store, SETTINGS)
@@ -103,8 +105,9 @@ def test_three_updates(job):
     assert [row.update for row in rows] == [1, 2, 3]
     for row in rows:
         print(row.model_dump_json(exclude={"traces"}))
-        assert row.lag_max <= 1 and row.mean_abs_pq is not None and row.mean_abs_pq < 1e-3
-        assert row.tokens > 0 and row.grad_norm > 0
+        assert row.lag_max <= 1 and row.tokens > 0 and row.grad_norm > 0
+    # Nothing lags yet: the engine's probabilities are the learner's.
+    assert rows[0].lag_max == 0 and rows[0].mean_abs_pq < 1e-3
     assert max(row.lag_max for row in rows) == 1  # they did overlap
     attempts = job.rundir.rows(ROLLOUTS, Attempt)
     assert {attempt.reward for attempt in attempts} >= {0.0, 1.0}

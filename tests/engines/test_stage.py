@@ -107,8 +107,10 @@ def test_the_log_is_quoted_where_it_names_an_error(places):
     assert stage.last_error(places.log).startswith("starting (")
 
 
-@pytest.mark.parametrize("model", ["embedded", "openai:x"])
-def test_what_it_cannot_train_is_told_before_anything(model, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("model", "line"), [("embedded", "trains a Hugging Face"), ("openai:x", "not trained")]
+)
+def test_what_it_cannot_train_is_told_before_anything(model, line, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
     RunDir.create(tmp_path / "run", load({"run.dir": str(tmp_path / "run")}))
     words = ["--run", str(tmp_path / "run"), "--engine", "verl", "--model", model]

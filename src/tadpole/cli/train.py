@@ -66,10 +66,8 @@ def command(request: Request, only_plan: bool) -> int:
         return planned(request.config)
     refuse_what_cannot_fit(request.config)
     with request.job() as job:
-        if request.config.cluster.trainer is Trainer.VERL:
-            from tadpole.engines.verl.stage import train
-        else:
-            from tadpole.rounds import train
+        from tadpole.rounds import train
+
         trained = asyncio.run(train(job))
     request.result({"checkpoint": str(trained)}, lambda: str(trained))
     return 0

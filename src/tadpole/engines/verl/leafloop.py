@@ -20,7 +20,15 @@ from tadpole.trace import Attempt, Tokens, Trace
 
 
 class LeafAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """One episode of one task in one sandbox, graded by its hidden tests."""
+    """One episode of one task in one sandbox, graded by its hidden tests.
+
+    verl makes one for every episode; its own initializer, which builds what tokenizes
+    conversations, is left out.
+    """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any):
+        self.config = trainer_config.config
+        self.server_manager, self.tokenizer = server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> AgentLoopOutput:
         """See verl. ``sampling_params`` are those of our configuration already.

@@ -6,6 +6,7 @@ from typing import Any
 from tadpole.config import Config
 from tadpole.engines.verl.places import GPUS, LOOP, LOSS, MODE, RAW, Places
 from tadpole.errors import ConfigError
+from tadpole.rundir import cache_dir
 
 SAVED = ("model", "optimizer", "extra", "hf_model")
 
@@ -36,6 +37,8 @@ def overrides(config: Config, model: str = "") -> list[str]:
 def _refuse(config: Config) -> None:
     if config.leaf.compaction_window:
         raise ConfigError("leaf.compaction_window cannot be used with --engine verl: leave it at 0")
+    if config.train.lora.rank:
+        raise ConfigError("--engine verl trains all weights: leave train.lora.rank at 0")
     if config.sampling.top_p != 1 or config.sampling.top_k:
         raise ConfigError("--engine verl trains on what is sampled at top_p 1 without top_k")
 
@@ -160,7 +163,11 @@ def _trainer(config: Config, places: Places) -> dict[str, Any]:
 
 def _ray(config: Config) -> dict[str, Any]:
     address = config.cluster.ray_address
-    return {"+ray_kwargs.ray_init.address": address} if address else {}
+    if not address:
+        return {}
+    # Workers of a cluster that runs already have its environment, not ours.
+    cache = "+ray_kwargs.ray_init.runtime_env.env_vars.TADPOLE_CACHE"
+    return {"+ray_kwargs.ray_init.address": address, cache: str(cache_dir())}
 
 
 def _written(value: Any) -> str:

@@ -27,7 +27,12 @@ BASE = "verl.trainer.ppo.v1.trainer_base"
 SEPARATE = "verl.trainer.ppo.v1.trainer_separate_async"
 ALGOS = "verl.trainer.ppo.core_algos"
 SYMBOLS = (
-    Symbol(LOOP, "AgentLoopBase", holds=("run",)),
+    Symbol(
+        LOOP,
+        "AgentLoopBase",
+        takes=("trainer_config", "server_manager", "tokenizer"),
+        holds=("run",),
+    ),
     Symbol(
         LOOP,
         "AgentLoopOutput",
