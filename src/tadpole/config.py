@@ -19,6 +19,7 @@ from tadpole.errors import ConfigError, RunError
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
     EMBEDDED,
+    AuthorConfig,
     CalibrateConfig,
     EngineKind,
     EvalConfig,
@@ -43,6 +44,7 @@ _SHAPES = {
     "policy": _EPISODES,
     "leaf": _EPISODES,
     "tasks": ("tasks", *_EPISODES),
+    "author": ("drafts", "tasks"),
     "grading": ("calibration.jsonl", "rollouts.jsonl", "eval.jsonl"),
     "calibrate": ("split.json",),
     "warmup": ("warmup", "rollouts.jsonl"),
@@ -89,6 +91,8 @@ class Config(Section):
     """Limits of one episode."""
     tasks: TasksConfig = Field(default_factory=TasksConfig)
     """Which repositories become tasks, and how many."""
+    author: AuthorConfig = Field(default_factory=AuthorConfig)
+    """A model that writes tasks."""
     grading: GradingConfig = Field(default_factory=GradingConfig)
     """How a change is graded."""
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)

@@ -9,6 +9,7 @@ those of round 1, and no later round has a task that edits a file of theirs.
 once a later one has begun.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +93,9 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
 def enter(job: Job, number: int, start: Path) -> Job:
     """The job of a later round, which begins with the weights in ``start``."""
     path = job.rundir.round(number)
-    config = configured(job.config, number, path, start)
+    given = bool(job.config.tasks.dir)  # and calibrated anew
+    made = [] if given else [job.rundir.round(n) / "tasks" for n in range(1, number)]
+    config = configured(job.config, number, path, start, made)
     begun = (path / MARKER).exists()
     rundir = RunDir.open(path) if begun else RunDir.create(path, config)
     rundir.save_config(config)
@@ -106,8 +109,13 @@ def enter(job: Job, number: int, start: Path) -> Job:
     )
 
 
-def configured(config: Config, number: int, path: Path, start: Path) -> Config:
-    """The settings of a later round: those of the run, from other weights and with other seeds."""
+def configured(
+    config: Config, number: int, path: Path, start: Path, made: Sequence[Path] = ()
+) -> Config:
+    """The settings of a later round: those of the run, from other weights and with other seeds.
+
+    ``made`` are the directories of the tasks of earlier rounds: nothing like them is made again.
+    """
     train = config.train
     shaped = 0 < train.length_from_round <= number
     changed: dict[str, dict[str, Any]] = {
@@ -117,7 +125,10 @@ def configured(config: Config, number: int, path: Path, start: Path) -> Config:
             "engine_dir": config.policy.engine_dir or str(Path(config.run.dir) / "engine"),
         },
         "warmup": {"enabled": Switch.OFF},
-        "tasks": {"seed": config.tasks.seed + STRIDE * (number - 1)},
+        "tasks": {
+            "seed": config.tasks.seed + STRIDE * (number - 1),
+            "earlier": (*config.tasks.earlier, *map(str, made)),
+        },
         "train": {
             "rounds": 1,
             "length_from_round": 0,

@@ -4,20 +4,25 @@ A stage reads what earlier stages left in the run directory, does what is still 
 its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tadpole.authoring import with_author
 from tadpole.config import values
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
+from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
-from tadpole.pilot.calibrate import Calibrated, calibrate
+from tadpole.parts import assign, set_aside
+from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
+from tadpole.pilot.diversity import Caps, Quota, dealt
 from tadpole.pilot.make import make_tasks
-from tadpole.pilot.split import Part, Place, Split, files_of, load_split, save_split, split
+from tadpole.pilot.proposers.mixed import chosen
+from tadpole.pilot.split import Part, Split, load_split
 from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, Trains, prepare_policy
 from tadpole.reached import Served, reach_policy
@@ -28,11 +33,11 @@ from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.tracker import tracking
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
-from tadpole.settings import SERVED
+from tadpole.settings import SERVED, TasksConfig
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
-from tadpole.validation import best_checkpoint, set_aside, validator
+from tadpole.validation import best_checkpoint, validator
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 _NOT_TRAINED = (
@@ -41,13 +46,13 @@ _NOT_TRAINED = (
 )
 
 
-async def make(job: Job) -> list[Task]:
-    """Make the tasks; those that are there already are kept."""
+async def make(job: Job, count: int | None = None) -> list[Task]:
+    """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept."""
     asked = job.config.tasks
     with timed(job.rundir, "make tasks"):
         return await make_tasks(
             asked.sources,
-            count=asked.count,
+            count=asked.count if count is None else count,
             seed=asked.seed,
             store=job.workshop.store,
             engine=job.workshop.engine,
@@ -55,9 +60,22 @@ async def make(job: Job) -> list[Task]:
             out=job.task_directory,
             progress=job.progress,
             max_dictated_chars=asked.max_dictated_chars,
+            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
             rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
+            earlier=[Path(directory) for directory in asked.earlier],
+            caps=caps(asked),
             closed=job.closed,
         )
+
+
+def caps(asked: TasksConfig) -> Caps:
+    """The caps of a round."""
+    return Caps(
+        repository=asked.max_repository,
+        operator=asked.max_operator,
+        kind=asked.max_kind,
+        function=asked.max_per_function,
+    )
 
 
 async def start_policy(job: Job) -> None:
@@ -118,30 +136,40 @@ async def calibrate_tasks(job: Job) -> Split:
     asked = job.config.calibrate
     with timed(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
         rollout = _rollout(job, start)
+        sampling = job.config.sampling.at(job.config.leaf.max_tokens_per_turn)
 
         async def attempt(task: Task, sample: int) -> Attempt:
             row, _ = await rollout.attempt(
-                task,
-                sample,
-                sampling=job.config.sampling.at(job.config.leaf.max_tokens_per_turn),
-                stage="calibrate",
-                seed=job.seed(0),
+                task, sample, sampling=sampling, stage="calibrate", seed=job.seed(0)
             )
             return row
 
-        kept = await calibrate(
-            job.tasks(),
-            attempt=attempt,
-            samples=asked.samples,
-            band=asked.band,
-            start_rung=asked.start_rung,
-            max_moves=asked.max_moves,
-            concurrency=job.config.run.concurrency,
-            policy=start.policy.fingerprint,
-            rundir=job.rundir,
-            progress=job.progress,
-        )
-    return _split(job, kept)
+        harness = harness_identity(job.config.leaf, sampling, start.dialogue.system)
+
+        async def measured(tasks: Sequence[Task]) -> list[Calibrated]:
+            return await calibrate(
+                tasks,
+                attempt=attempt,
+                samples=asked.samples,
+                band=asked.band,
+                probe=asked.probe,
+                start_rung=asked.start_rung,
+                max_moves=asked.max_moves,
+                concurrency=job.config.run.concurrency,
+                policy=start.policy.fingerprint,
+                harness=harness,
+                budget=asked.budget,
+                quota=Quota(asked.quota, caps(job.config.tasks)),
+                rundir=job.rundir,
+                progress=job.progress,
+            )
+
+        tasks = job.tasks()
+        if asked.quota and not asked.budget:
+            kept = await fill_quota(asked.quota, tasks, measured, lambda count: make(job, count))
+        else:
+            kept = await measured(dealt(tasks) if asked.quota else tasks)
+    return assign(job, kept)
 
 
 async def train(job: Job) -> Path:
@@ -293,35 +321,3 @@ def _trainable(prepared: Prepared | Served) -> Prepared:
 
 def _rollout(job: Job, prepared: Prepared | Served) -> Rollout:
     return job.workshop.rollout(prepared.policy, prepared.dialogue, job.config, job.rundir)
-
-
-def _split(job: Job, kept: list[Calibrated]) -> Split:
-    """Split by file and keep it."""
-    by_name = {one.task.name: one for one in kept}
-    asked = job.config.tasks
-    tasks = [one.task for one in kept]
-    if job.round > 1:  # what is held out is settled
-        held_out = [task for task in tasks if job.closed & files_of([task])]
-        training = [task for task in tasks if task not in held_out]
-    else:
-        training, held_out = split(tasks, asked.held_out_share, asked.seed)
-    if not training or not (held_out or job.round > 1):
-        raise UsageError(
-            f"{len(kept)} of {len(job.tasks())} tasks are learnable, too few to train on some and "
-            "hold others out: make more (--tasks.count), or widen calibrate.low and calibrate.high"
-        )
-    places = [
-        Place(
-            name=task.name,
-            id=task.id,
-            rung=task.rung,
-            part=part,
-            passes=by_name[task.name].passes,
-            valid=by_name[task.name].valid,
-        )
-        for part, chosen in ((Part.TRAIN, training), (Part.HELD_OUT, held_out))
-        for task in chosen
-    ]
-    found = Split(places=tuple(places))
-    save_split(job.rundir, found)
-    return found

@@ -126,8 +126,8 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
         flags = dict(ctx.meta[_FLAGS])
-        for option, name in (("run", "run.dir"), ("model", "policy.model")):
-            value = given.pop(option)
+        for option, name in _SHORT.items():
+            value = given.pop(option, None)
             if value is not None:
                 flags[name] = value
         config = resolve(flags, given.pop("file"), given.pop("preset"))
@@ -149,6 +149,8 @@ def resolve(flags: dict[str, Any], file: Path | None, preset: str | None) -> Con
     return config
 
 
+# Options that stand for a setting; the last only where the verb has it.
+_SHORT = {"run": "run.dir", "model": "policy.model", "budget": "calibrate.budget"}
 _TRUTH = {"true", "false", "yes", "no", "on", "off", "1", "0"}
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tadpole.config import Config, saved
-from tadpole.errors import TadpoleError
+from tadpole.errors import RunError, TadpoleError, UsageError
 from tadpole.evals.intervals import Estimate, Tally
 from tadpole.evals.policies import PolicyRole, PolicyRow, policies
 from tadpole.evals.scoreboard import Scoreboard, compare
+from tadpole.pilot.harvest import Harvest, harvest
 from tadpole.pilot.split import Split, load_split
 from tadpole.rl import metrics
 from tadpole.rl.metrics import UpdateRow
@@ -46,6 +47,7 @@ class Story:
     tasks: list[TaskLine]
     attempts: list[Attempt]  # of the evaluation
     stages: list[StageRow]
+    harvest: Harvest | None = None  # of the tasks that were made here
     notices: list[str] = field(default_factory=list)  # what could not be read
 
     @property
@@ -84,6 +86,7 @@ def collect(run: RunDir) -> Story:
         tasks=_lines(tasks, load_split(run), _measured(run), before, after),
         attempts=attempts,
         stages=run.rows(STAGES, StageRow),
+        harvest=_harvest(run, notices),
         notices=notices,
     )
 
@@ -99,6 +102,15 @@ def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
     except TadpoleError as error:
         notices.append(f"The tasks could not be read: {error}")
         return []
+
+
+def _harvest(run: RunDir, notices: list[str]) -> Harvest | None:
+    try:
+        return harvest(run.path)
+    except UsageError as error:
+        if isinstance(error, RunError):
+            notices.append(f"The yield could not be read: {error}")
+        return None  # the tasks were made elsewhere, or not yet
 
 
 def _lines(

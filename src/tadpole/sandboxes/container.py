@@ -83,6 +83,8 @@ class ContainerEngine:
         Raises SandboxUnavailable where there is no container engine or no such image,
         SandboxStartError where this one box did not start.
         """
+        if spec.links:
+            raise SandboxStartError("links at the top need bubblewrap: --sandbox.engine auto")
         if not spec.tree.is_dir():
             raise SandboxStartError(f"the work tree {spec.tree} is not a directory")
         found = docker()

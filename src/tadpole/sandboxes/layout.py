@@ -166,6 +166,8 @@ class Layout:
         # fmt: on
         for path, target in linked_directories().items():
             words += ["--symlink", target, path] if target else ["--ro-bind", path, path]
+        for path, target in sorted(self._spec.links.items()):
+            words += ["--symlink", target, path]
         words += ["--dir", "/etc", "--dir", "/.box/scratch"]
         for source, bind in zip(sources, self.binds, strict=True):
             words += ["--ro-bind", source, bind.target]
@@ -184,6 +186,9 @@ class Layout:
 
 def _refuse_covered(spec: SandboxSpec) -> None:
     """A mount below a directory that the box makes its own would silently not be there."""
+    for path, leads in spec.links.items():
+        if not Path(leads).is_relative_to("/tmp") or Path(path).parent != Path("/"):
+            raise SandboxStartError(f"a link leads from the top to /tmp, not {path} to {leads}")
     for target, source in spec.mounts.items():
         for top in ("/proc", "/dev", "/tmp", "/.box", spec.workdir):
             if Path(target).is_relative_to(top):
