@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from tadpole.engines.cluster import ClusterConfig
 from tadpole.errors import ConfigError, RunError
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
@@ -57,6 +58,7 @@ _SHAPE = {
     "tasks.count": ("split.json",),
     "tasks.held_out_share": ("split.json",),
     "tasks.validation_share": ("split.json",),
+    "cluster.trainer": ("rollouts.jsonl",),
 }
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {
@@ -107,6 +109,8 @@ class Config(Section):
     """How the policy is evaluated."""
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     """What isolates episodes and gradings."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """The machines of a climb."""
 
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:
@@ -261,8 +265,10 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such configuration file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is no text in UTF-8: give a TOML file") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}): give a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 

@@ -118,7 +118,10 @@ class RunDir:
         except (FileNotFoundError, NotADirectoryError):
             raise RunError(f"{path} is no run directory (no {MARKER} in it)") from None
         except ValueError as error:
-            raise RunError(f"{path / MARKER} is damaged: {error}") from None
+            raise RunError(
+                f"{path / MARKER} is damaged ({error}): restore it, or begin a new run in "
+                "another directory"
+            ) from None
         found = marker.get("format") if isinstance(marker, dict) else None
         if found != FORMAT:
             raise RunError(
@@ -179,7 +182,9 @@ class RunDir:
         except FileNotFoundError:
             raise RunError(f"{path} is missing, although a row names it") from None
         except (OSError, EOFError, ValueError) as error:
-            raise RunError(f"{path} is damaged: {error}") from None
+            raise RunError(
+                f"{path} is damaged ({error}): restore it, or remove its row from the table"
+            ) from None
         return _parse(Trace, body, str(path))
 
     def save_patch(self, patch: bytes, name: str) -> str:
@@ -187,6 +192,10 @@ class RunDir:
         relative = f"patches/{name}.patch"
         self.write(relative, patch, sync=False)
         return relative
+
+    def has(self, relative: str) -> bool:
+        """Whether a file that a row names is there."""
+        return self._inside(relative).is_file()
 
     def load_patch(self, relative: str) -> bytes:
         """Read a patch by the path that its row names. Raises RunError where it is gone."""
@@ -295,7 +304,9 @@ def _row(model: type[Row], line: bytes, where: str) -> Row:
     try:
         body = json.loads(line)
     except ValueError as error:
-        raise RunError(f"{where} is damaged: {error}") from None
+        raise RunError(
+            f"{where} is damaged ({error}): restore the file, or remove that line"
+        ) from None
     return _parse(model, body, where)
 
 

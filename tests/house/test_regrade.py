@@ -116,12 +116,18 @@ async def test_a_patch_that_does_not_apply_is_said(job, run, tasks):
     assert "does not apply" in row.grade.reason
 
 
-async def test_a_missing_task_or_patch_is_one_clear_line(job, run, tasks):
+async def test_a_missing_task_is_one_clear_line(job, run, tasks):
     with pytest.raises(RunError, match="put it back"):
         await asked(job(), tasks[:1])
+
+
+async def test_a_patch_that_is_gone_is_named_also_where_it_was_graded_before(job, run, tasks):
+    before = await asked(job(), tasks)
     (run.path / "patches/eval/good.patch").unlink()
-    with pytest.raises(RunError, match=r"good\.patch is missing"):
-        await asked(job(), tasks)
+    after = await asked(job(), tasks)
+    assert [row.after for row in after] == [0.0, None, 0.0, 0.0]
+    assert "good.patch is missing" in after[1].grade.reason
+    assert (after[0], *after[2:]) == (before[0], *before[2:])
 
 
 def test_predictions_are_what_swe_bench_reads(run: RunDir, tasks):

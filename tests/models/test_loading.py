@@ -8,6 +8,7 @@ import torch
 from tadpole.errors import ModelError
 from tadpole.models.embedded import embedded_policy
 from tadpole.models.loading import load_model, weights_hash
+from tadpole.models.location import problem
 from tadpole.progress import Progress
 from tests.tiny import byte_tokenizer, llama
 
@@ -32,6 +33,20 @@ def test_it_is_loaded_whole(directory):
     for name, tensor in llama().state_dict().items():
         assert torch.equal(tensor, loaded.model.state_dict()[name])
     assert loaded.fingerprint == weights_hash(directory)
+
+
+def test_a_mistyped_directory_is_not_taken_for_a_name_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/main/policy").mkdir(parents=True)
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    for name in ("runs/polcy", "runs/main/polcy", "a/b/c", "./x", "/x", "~/x", "x/", "runs"):
+        assert "is no model directory" in problem(name), name
+    assert problem("polcy").endswith("did you mean policy?")
+    assert "did you mean policy? Else give" in problem("./polcy")
+    for name in ("Qwen/Qwen3.5-4B", "gpt2", "policy"):
+        assert problem(name) == ""
+    assert "there is no such directory" in refused("runs/main/polcy")
 
 
 def test_missing_weights_are_not_filled_with_random_ones(directory):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from tadpole.config import load, values
 from tadpole.errors import UsageError
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.models.loading import weights_hash
@@ -20,7 +22,7 @@ from tadpole.rl.checkpoint import PRUNED, checkpoints, prune, pruned_states, rea
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rl.provenance import provenance, told
 from tadpole.rounds import TABLE as ROUNDS
-from tadpole.rounds import RoundRow, train
+from tadpole.rounds import RoundRow, configured, train
 from tadpole.rundir import RunDir
 from tadpole.stages import calibrate_tasks
 from tadpole.trace import Attempt
@@ -103,6 +105,43 @@ async def test_one_round_is_what_it_always_was(pond):
     assert load_split(job.rundir).count(Part.VALIDATION) == 0
     made = checkpoints(job.rundir.path / "checkpoints")
     assert [read_state(path).update for path in made] == [1, 2, 3, 4] and out == made[-1]
+
+
+def test_a_later_round_has_the_settings_of_the_run(tmp_path):
+    flags = {
+        "run.dir": "r", "run.seed": "3", "tasks.seed": "1", "tasks.earlier": "old",
+        "train.rounds": "5", "train.length_from_round": "3", "train.lr": "2e-5",
+        "policy.model": "some/model",
+    }  # fmt: skip
+    config, start, made = load(flags), Path("r/checkpoints/update-00004"), [Path("r/tasks")]
+    second, third = (configured(config, n, Path(f"r/rounds/{n}"), start, made) for n in (2, 3))
+    assert second.policy.model == "r/checkpoints/update-00004" and second.train.rounds == 1
+    assert second.policy.engine_dir == "r/engine"  # servers go on reading where they did
+    assert second.tasks.earlier == ("old", "r/tasks")
+    assert (second.train.length_from_update, third.train.length_from_update) == (0, 1)
+    assert len({c.run.seed for c in (config, second, third)}) == 3
+    assert len({c.tasks.seed for c in (config, second, third)}) == 3
+    changed = {name for name, value in values(config).items() if values(second)[name] != value}
+    assert changed == {
+        "run.dir", "run.seed", "tasks.seed", "tasks.earlier", "policy.model", "policy.engine_dir",
+        "warmup.enabled", "train.rounds", "train.length_from_round",
+    }  # fmt: skip
+    (tmp_path / "x.toml").write_text(second.toml())
+    assert load(file=tmp_path / "x.toml", preset="published") == second
+
+
+@pytest.mark.slow
+async def test_a_round_begins_with_the_adapters_of_the_one_before_merged_in(pond):
+    pytest.importorskip("peft")
+    job, out = await trained(pond, "adapted", 2, {"train.lora.rank": "4"})
+    first, second = job.rundir.rounds()
+    row = job.rundir.rows(ROUNDS, RoundRow)[0]
+    start = first.path / row.path
+    assert policies(second)[PolicyRole.BEFORE].fingerprint == weights_hash(start)
+    assert (start / "adapter").is_dir() and (out / "adapter").is_dir()
+    plain = load_file(start / "model.safetensors")
+    assert set(plain) == set(load_file(pond / "model" / "model.safetensors"))
+    assert provenance(job.rundir, 0).violation == ""
 
 
 async def test_too_few_files_to_validate_is_one_line(tmp_path):

@@ -139,9 +139,7 @@ def proposed(
         patch_sha256=sha256(patch),
         trace_sha256=sha256(b""),
         trace="traces/0.json.gz",
-        sandbox=SandboxFacts(
-            engine="BubblewrapEngine", call_seconds=1, memory=1, processes=1, disk=1
-        ),
+        sandbox=SandboxFacts(engine="session", call_seconds=1, memory=1, processes=1, disk=1),
         model="scripted-0",
         harness="tadpole test",
         commands=(),

@@ -1,6 +1,7 @@
 """Reading a person's repository: what is read, and that nothing of it runs or changes."""
 
 import os
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -138,9 +139,36 @@ def test_what_is_no_repository_is_one_clear_line(tmp_path: Path, repo: Path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(SourceError, match="in no git repository"):
         UserGit(tmp_path / "plain")
-    git(tmp_path / "plain", "init", "-q")
-    with pytest.raises(SourceError, match="no commit yet"):
+    git(tmp_path / "plain", "init", "-q", "-b", "trunk")
+    with pytest.raises(SourceError, match=r"branch trunk of .* has no commit yet"):
         read_base(UserGit(tmp_path / "plain"), dirty=False)
+    git(tmp_path, "clone", "-q", "--bare", str(repo), "bare")
+    for place in (tmp_path / "bare", tmp_path / "bare" / "refs"):
+        with pytest.raises(SourceError, match=r"bare is a bare repository, .*: git clone it"):
+            UserGit(place)
+    assert UserGit(repo / ".git" / "refs").root == repo
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda g: (g / "HEAD").write_text("garbage\n"), "cannot read .* see what git status says"),
+        (lambda g: (g / "HEAD").unlink(), "cannot read .* see what git status says"),
+        (lambda g: (g / "config").write_text("[broken\n"), "cannot read .*bad config line"),
+        (lambda g: (g / "refs/heads/main").write_text("zz\n"), "cannot be read: git fsck"),
+        (lambda g: shutil.rmtree(g / "objects") or (g / "objects").mkdir(), "read: git fsck says"),
+        (
+            lambda g: (g / "HEAD").write_text("ref: refs/heads/none\n"),
+            "branch none of .* no commit",
+        ),
+    ],
+    ids=["garbage", "no-head", "config", "ref", "objects", "unborn"],
+)
+def test_a_damaged_repository_is_not_taken_for_an_empty_one(repo: Path, damage, told: str):
+    damage(repo / ".git")
+    with pytest.raises(SourceError, match=told) as error:
+        UserGit(repo).head()
+    assert "\n" not in str(error.value)
 
 
 def test_the_environment_is_the_given_the_active_or_the_repositorys(repo: Path, tmp_path: Path):

@@ -70,13 +70,13 @@ async def test_a_job_goes_on_where_it_was_and_says_when_nothing_was_changed(
     run.append(TABLE, done)
     put(repo, {"calc.py": "moved = 1\n"})
     git(repo, "commit", "-aqm", "moved on")  # the job keeps its base
-    again, job = jobs.read(jobs.newest(work_dir(repo), None))
+    again, job = jobs.read(jobs.newest(work_dir(repo), print))
     base = read_base(UserGit(repo), dirty=False, commit=job.commit)
     rows = await solve(bench, again, job, base, solver(engine, ["I would not know."]))
     assert sorted(row.number for row in rows) == [0, 1]
     assert [row.proposal for row in rows] == ["", ""]
     with pytest.raises(UsageError, match="no unfinished job"):
-        jobs.newest(work_dir(repo), None)
+        jobs.newest(work_dir(repo), print)
 
 
 async def test_an_interruption_leaves_no_box_no_tree_and_no_half_row(

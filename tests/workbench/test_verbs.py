@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,9 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from making import VENV, census, git, put
+from making import VENV, census, git, job_for, put
 
 from tadpole.cli.main import run
+from tadpole.workbench import job as jobs
+from tadpole.workbench.base import read_base
+from tadpole.workbench.places import work_dir
+from tadpole.workbench.usergit import UserGit
 
 COMMAND = [sys.executable, "-c", "from tadpole.cli.main import main; main()"]
 
@@ -31,7 +37,12 @@ def tadpole(repo: Path, *args: str, stdin: str = "") -> subprocess.CompletedProc
         (("solve", "  "), "the issue is empty"),
         (("solve", "--issue", "none.md"), "none.md cannot be read"),
         (("solve", "x", "--venv", "."), "is no virtual environment"),
-        (("solve", "x", "--model", "/nowhere"), "is no model directory"),
+        (("solve", "x", "--model", "/nowhere"), "is no model directory (there is no such"),
+        (("solve", "x", "--model", "tests/modle"), "tests/modle is no model directory"),
+        (("solve", "x", "--model", "calc.py"), "calc.py is no model directory"),
+        (("solve", "x", "--config", "/tmp"), "/tmp cannot be read (Is a directory): give a TOML"),
+        (("solve", "x", "--run", "runs/x"), "solve has no run directory: leave --run out"),
+        (("solve", "x", "--sandbox.engine", "chroot"), "sandbox.engine"),
         (("solve", "--resume"), "no unfinished job"),
         (("review", "abc"), "no proposal 'abc' of this repository"),
         (("apply",), "no proposal that is approved"),
@@ -67,6 +78,36 @@ def test_what_needs_no_model_loads_none(repo: Path):
     argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, cwd=repo, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n" and done.stderr.count("tadpole: ") == 3
+
+
+def test_help_lists_only_what_means_something_there(capsys):
+    assert run(["solve", "--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("--leaf.max_turns", "--eval.temperature", "--sandbox.engine", "--allow"):
+        assert name in text
+    for name in ("--eval.samples", "--policy.urls", "--policy.engine", "--eval.raw", "--run DIR"):
+        assert name not in text
+
+
+def test_a_damaged_job_is_told_and_the_others_go_on(repo: Path, monkeypatch, capsys):
+    base = read_base(UserGit(repo), dirty=False)
+    whole = jobs.create(work_dir(repo), job_for(repo, base))
+    for name, file, text in (
+        ("99990101-000000-aaaa", "config.toml", "issue = 3\n"),
+        ("99990101-000000-bbbb", "tadpole-run.json", "{"),
+        ("99990101-000000-cccc", "attempts.jsonl", "{}\nnonsense\n"),
+    ):
+        shutil.copytree(whole.path, whole.path.with_name(name))
+        (whole.path.with_name(name) / file).write_text(text)
+    said: list[str] = []
+    assert jobs.newest(work_dir(repo), said.append) == whole.path
+    assert len(said) == 3 and all("passed over: " in line for line in said)
+    assert all(re.search(r"\): (restore|delete|read it)|format None", line) for line in said), said
+    shutil.rmtree(whole.path)
+    monkeypatch.chdir(repo)
+    assert run(["solve", "--resume"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4 and lines[-1].startswith("tadpole: no unfinished job")
 
 
 def test_no_flag_skips_the_person(capsys):

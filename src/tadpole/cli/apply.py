@@ -29,7 +29,7 @@ def command(given: str | None, repo: Path, branch: str | None, as_json: bool) ->
     request = Request.plain(as_json)
     place = here(repo, None, request)
     found = find(place.work, given, ruling=Ruling.APPROVED)
-    proposal = load(found, place.bench.key)
+    proposal = load(found, place.key)
     if branch is None:
         paths = to_work_tree(proposal, place.git)
         listed = "\n".join(f"wrote {visible(path)}" for path in paths)

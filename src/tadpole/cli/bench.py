@@ -10,12 +10,14 @@ from tadpole.cli.verb import Request
 from tadpole.config import PUBLISHED, Config, load
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir, cache_dir
-from tadpole.settings import EMBEDDED, SERVED
+from tadpole.settings import EMBEDDED, SERVED, SandboxConfig
 
 if TYPE_CHECKING:
     from tadpole.prepared import Prepared
     from tadpole.reached import Served
+    from tadpole.workbench.environment import Environment
     from tadpole.workbench.job import AttemptRow, Job
+    from tadpole.workbench.key import SigningKey
     from tadpole.workbench.solve import Bench
     from tadpole.workbench.solver import Event, Solver
     from tadpole.workbench.usergit import UserGit
@@ -29,13 +31,38 @@ class Here:
 
     git: "UserGit"
     work: Path
-    bench: "Bench"
+    environment: "Environment"
+    key: "SigningKey"
+    sandbox: SandboxConfig
     progress: Progress
 
+    def bench(self, tell: "Callable[[Event], None]" = lambda event: None) -> "Bench":
+        """What attempts and gates work with. Raises SandboxUnavailable where nothing isolates."""
+        from tadpole.sandboxes import ladder
+        from tadpole.workbench.solve import Bench
+
+        return Bench(
+            engine=ladder.opened(self.sandbox),
+            environment=self.environment,
+            key=self.key,
+            scratch=cache_dir() / "scratch",
+            tell=tell,
+            say=self.progress.say,
+        )
+
     def begun(
-        self, asked: tuple[str, str], attempts: int, command: str, dirty: bool, config: Config
+        self,
+        asked: tuple[str, str],
+        *,
+        attempts: int,
+        command: str,
+        dirty: bool,
+        config: Config,
+        network: tuple[str, ...],
     ) -> "tuple[RunDir, Job]":
         """A new job about (issue, proposal that it follows)."""
+        from tadpole.sandboxes import ladder
+        from tadpole.workbench.allowlist import Allowed
         from tadpole.workbench.base import read_base
         from tadpole.workbench.job import Job, create
         from tadpole.workbench.solve import at, rules_of
@@ -44,8 +71,10 @@ class Here:
             _policy(config, self.progress)  # where there is no address nothing is begun
         base = read_base(self.git, dirty=dirty)
         rules_of(base, command)  # a policy that cannot be read is told before any work
-        _look(config.policy.model)
-        self.progress.say(f"working on {at(base, self.bench.environment)}")
+        model = _look(config.policy.model)
+        hosts = tuple(str(Allowed.parse(host)) for host in network)
+        ladder.opened(self.sandbox)  # where nothing isolates nothing is begun
+        self.progress.say(f"working on {at(base, self.environment)}")
         for note in base.notes:
             self.progress.say(note)
         job = Job(
@@ -56,10 +85,11 @@ class Here:
             base=base.digest,
             attempts=attempts,
             seed=config.run.seed or random.SystemRandom().randrange(1 << 31),
-            model=config.policy.model,
+            model=model,
             settings=_shaping(config),
-            venv=str(self.bench.environment.venv or ""),
+            venv=str(self.environment.venv or ""),
             test_command=command,
+            network=hosts,
             follows=asked[1],
         )
         return create(self.work, job), job
@@ -68,7 +98,7 @@ class Here:
         """The newest job that is not finished."""
         from tadpole.workbench.job import newest, read
 
-        return read(newest(self.work, None))
+        return read(newest(self.work, lambda line: None))  # told by here()
 
     def again(self, given: str) -> tuple[str, str]:
         """The issue of a proposal with the reviewer's comment, and its id."""
@@ -76,7 +106,7 @@ class Here:
         from tadpole.workbench.passport import Ruling
         from tadpole.workbench.proposal import find, load
 
-        old = load(find(self.work, given, ruling=Ruling.ASK_AGAIN), self.bench.key)
+        old = load(find(self.work, given, ruling=Ruling.ASK_AGAIN), self.key)
         decision = old.passport.decision
         if decision is None or not decision.reason:
             raise UsageError(f"{old.id} has no comment yet: tadpole review {old.id}")
@@ -87,45 +117,39 @@ class Here:
         self, run: RunDir, job: "Job", request: Request, tell: "Callable[[Event], None]"
     ) -> "list[AttemptRow]":
         """Make what the job owes, with the settings it began with but for those typed now."""
-        from dataclasses import replace
-
         from tadpole.settings import ProfileName
         from tadpole.workbench.base import read_base
         from tadpole.workbench.solve import solve
 
         base = read_base(self.git, dirty=job.dirty, commit=job.commit)
-        bench = replace(self.bench, tell=tell)
+        bench = self.bench(tell)
         kept = job.settings or _shaping(request.config)
         config = load({**kept, **request.flags, "policy.model": job.model}, preset=PUBLISHED)
         with _solver(config, bench, self.progress) as solver:
             notes = config.leaf.profile is ProfileName.FULL
-            return await solve(bench, run, job, base, solver, notes=notes)
+            at_once = config.run.concurrency
+            return await solve(bench, run, job, base, solver, notes=notes, at_once=at_once)
 
 
 def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = False) -> Here:
     """The repository around ``repo``. Raises SourceError, UsageError."""
-    from tadpole.sandboxes.bubblewrap import BubblewrapEngine
     from tadpole.workbench.environment import find
     from tadpole.workbench.key import SigningKey
     from tadpole.workbench.places import config_dir, work_dir
-    from tadpole.workbench.solve import Bench
     from tadpole.workbench.usergit import UserGit
 
     git = UserGit(repo)
     work = work_dir(git.root)
-    if resuming and venv is None:
+    sandbox = request.config.sandbox
+    if resuming:
         from tadpole.workbench.job import newest, read
 
-        kept = read(newest(work, None))[1].venv
-        venv = Path(kept) if kept else None
-    bench = Bench(
-        engine=BubblewrapEngine(),
-        environment=find(git.root, venv),
-        key=SigningKey.open(config_dir()),
-        scratch=cache_dir() / "scratch",
-        say=request.progress.say,
-    )
-    return Here(git, work, bench, request.progress)
+        job = read(newest(work, request.progress.say))[1]
+        venv = venv or (Path(job.venv) if job.venv else None)
+        sandbox = load({**job.settings, **request.flags}, preset=PUBLISHED).sandbox
+    key = SigningKey.open(config_dir())
+    environment = find(git.root, venv)
+    return Here(git, work, environment, key, sandbox, request.progress)
 
 
 class _solver:
@@ -151,22 +175,24 @@ class _solver:
         self._prepared.close()
 
 
-def _look(model: str) -> None:
-    """A mistyped directory is told before a job begins that could never go on."""
-    from tadpole.errors import UsageError
+def _look(model: str) -> str:
+    """The model as a job keeps it: a directory from wherever the job is resumed.
 
-    path = Path(model)
-    meant = path.exists() or model.startswith((".", "/", "~"))
-    if model != EMBEDDED and meant and not (path / "config.json").is_file():
-        raise UsageError(
-            f"{model} is no model directory (no config.json in it): give one that "
-            "transformers' save_pretrained wrote, a model name, or openai:NAME"
-        )
+    A mistyped one is told before a job begins that could never go on. Raises UsageError.
+    """
+    from tadpole.errors import UsageError
+    from tadpole.models.location import is_directory, problem
+
+    if model == EMBEDDED or model.startswith(SERVED):
+        return model
+    if why := problem(model):
+        raise UsageError(why)
+    return str(Path(model).resolve()) if is_directory(model) else model
 
 
 def _shaping(config: Config) -> dict[str, Any]:
     """The settings that shape an attempt, by dotted name."""
-    whole = config.model_dump(mode="json", include={"run", "policy", "leaf", "eval"})
+    whole = config.model_dump(mode="json", include={"run", "policy", "leaf", "eval", "sandbox"})
     return {f"{section}.{key}": value for section, of in whole.items() for key, value in of.items()}
 
 
@@ -196,5 +222,8 @@ def say_event(progress: Progress, event: "Event") -> None:
         progress.say(
             "\n".join(f"{head} {'! ' if event.error else '  '}{x}" for x in cut.split("\n"))
         )
+    elif event.kind is EventKind.NETWORK:
+        mark = "!" if event.error else " "
+        progress.say(f"{head} {mark} network {visible(event.name)}: {event.text}")
     else:
         progress.say(f"{head} ended: {event.name} {visible(event.text)}"[:_SHOWN])

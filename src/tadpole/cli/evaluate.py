@@ -69,7 +69,7 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
         at_once = len(os.sched_getaffinity(0))
         found = asyncio.run(regrade_run(job, job.tasks(), tier=asked, concurrency=at_once))
     changed = [row for row in found if row.changed]
-    invalid = sum(row.after is None for row in found)
+    invalid = [row for row in found if row.after is None]
     shown = [
         f"{row.table:<12} {row.task_name:<24} {row.sample:>3}  {row.before} -> {row.after}  "
         f"{row.grade.reason}"
@@ -79,18 +79,22 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
         {
             "graded": len(found),
             "changed": [row.model_dump(mode="json") for row in changed],
-            "not_graded": invalid,
+            "not_graded": [row.model_dump(mode="json") for row in invalid],
             "tier": asked.value,
         },
         lambda: "\n".join(
             [
                 *shown,
                 f"{len(found)} attempts at tier {asked.value}: {len(changed)} rewards changed, "
-                f"{invalid} could not be graded",
+                f"{len(invalid)} could not be graded",
+                *(
+                    f"not graded: {row.task_name} {row.sample}: {row.grade.reason}"
+                    for row in invalid
+                ),
             ]
         ),
     )
-    return int(invalid > 0)
+    return int(bool(invalid))
 
 
 @command.command()

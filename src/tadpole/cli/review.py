@@ -46,7 +46,7 @@ def command(
     directory = find(place.work, given, ruling=None)
     if revalidate:
         directory = _revalidated(place, directory, venv)
-    proposal = load(directory, place.bench.key)
+    proposal = load(directory, place.key)
     if as_json:
         click.echo(json.dumps(json.loads(proposal.passport.model_dump_json()), indent=2))
         return 0
@@ -64,7 +64,7 @@ def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
     from tadpole.workbench.passport import Ruling
     from tadpole.workbench.proposal import load
 
-    proposal = load(directory, place.bench.key)
+    proposal = load(directory, place.key)
     review.show(Console(highlight=False), proposal)
     if not ask:
         return 0
@@ -76,7 +76,7 @@ def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
     if found is None:
         return 1
     ruling, reason = found
-    review.decide(proposal, place.bench.key, ruling, review.reviewer_name(), reason)
+    review.decide(proposal, place.key, ruling, review.reviewer_name(), reason)
     _next(proposal, ruling)
     return 0 if ruling is Ruling.APPROVED else 1
 
@@ -86,7 +86,7 @@ def _on_page(place: Here, proposal: "Proposal") -> int:
     from tadpole.workbench.review import decide, reviewer_name
     from tadpole.workbench.web import Page
 
-    key, name = place.bench.key, reviewer_name()
+    key, name = place.key, reviewer_name()
     page = Page(proposal, lambda ruling, reason: decide(proposal, key, ruling, name, reason))
     click.echo(page.address)
     sys.stdout.flush()
@@ -102,10 +102,10 @@ def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:
     from tadpole.workbench.proposal import load
     from tadpole.workbench.solve import revalidate
 
-    old = load(directory, place.bench.key)
+    old = load(directory, place.key)
     _, job = read(old.job)
     base = read_base(place.git, dirty=job.dirty)
-    bench = place.bench
+    bench = place.bench()
     if venv is None and job.venv:
         bench = replace(bench, environment=find(place.git.root, Path(job.venv)))
     place.progress.say(f"judging {old.id} on {base.commit[:12]}")

@@ -1,6 +1,7 @@
 """``tadpole solve``: an issue of one's own repository, worked on in isolation."""
 
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from tadpole.workbench.job import AttemptRow
 
 
-@click.command(name="solve", cls=Verb, sections=["policy", "leaf", "eval"])
+# Of all settings those that mean something where nothing is trained or graded.
+_SETTINGS = (
+    *("policy.model", "policy.device", "policy.dtype", "policy.threads", "leaf"),
+    *("eval.temperature", "eval.top_p", "eval.top_k", "run.concurrency", "run.seed", "sandbox"),
+)
+
+
+@click.command(name="solve", cls=Verb, sections=_SETTINGS)
 @click.argument("text", required=False, metavar="[ISSUE]")
 @click.option("--issue", metavar="FILE", help="Read the issue from a file; - for standard input.")
 @click.option("-n", "attempts", type=click.IntRange(1, 64), default=1, help="Attempts. [1]")
@@ -24,10 +32,11 @@ if TYPE_CHECKING:
 @click.option("--venv", type=click.Path(path_type=Path), help="Its virtual environment.")
 @click.option("--test", "command", default="", help="Its test command, instead of the policy's.")
 @click.option("--dirty", is_flag=True, help="Start from the work tree, not from HEAD.")
+@click.option("--allow", multiple=True, metavar="HOST", help="Let it reach HOST: [nothing].")
 @click.option("--again", metavar="ID", help="A new attempt with the comment of a review.")
 @click.option("--resume", is_flag=True, help="Go on with the newest job that is not finished.")
 @click.option("--non-interactive", is_flag=True, help="Stop before the review, with exit code 1.")
-@settings
+@functools.partial(settings, of_run=False)
 def command(
     request: Request,
     *,
@@ -38,6 +47,7 @@ def command(
     venv: Path | None,
     command: str,
     dirty: bool,
+    allow: tuple[str, ...],
     again: str | None,
     resume: bool,
     non_interactive: bool,
@@ -50,11 +60,14 @@ def command(
     \b
     tadpole solve "parse() fails on an empty line" --model DIR
     tadpole solve --issue issue.md -n 4
+    tadpole solve "support Python 3.13" --allow pypi.org --allow files.pythonhosted.org
     OPENAI_BASE_URL=http://127.0.0.1:8080/v1 tadpole solve --issue - --model openai:NAME
     """
     asked = [text is not None, issue is not None, again is not None, resume]
     if sum(asked) != 1:
         raise click.UsageError('give one of "ISSUE", --issue FILE, --again ID or --resume')
+    if resume and allow:
+        raise click.UsageError("a resumed job keeps its own --allow: leave it out")
     from tadpole.workbench.solve import ranked
 
     place = here(repo, venv, request, resuming=resume)
@@ -62,7 +75,14 @@ def command(
         run, job = place.resumed()
     else:
         asked_for = place.again(again) if again else (_issue(text, issue), "")
-        run, job = place.begun(asked_for, attempts, command, dirty, request.config)
+        run, job = place.begun(
+            asked_for,
+            attempts=attempts,
+            command=command,
+            dirty=dirty,
+            config=request.config,
+            network=allow,
+        )
     with run.lock():
         try:
             rows = asyncio.run(place.solve(run, job, request, _teller(request)))

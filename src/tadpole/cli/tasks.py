@@ -41,7 +41,11 @@ def make(request: Request) -> int:
     return int(len(tasks) < asked)
 
 
-@command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
+@command.command(
+    cls=Verb,
+    sections=["calibrate", "grading", "policy", "leaf", "warmup"],
+    short={"budget": "calibrate.budget"},
+)
 @click.option("--budget", metavar="N", help="Most attempts in all (--calibrate.budget).")
 @settings
 def calibrate(request: Request) -> int:

@@ -65,9 +65,19 @@ class Request:
 class Verb(click.Command):
     """A command that takes every setting as ``--section.key VALUE``."""
 
-    def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sequence[str] = (),
+        dry_run: Callable[[Config], int | None] | None = None,
+        short: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.sections = sections  # those that its --help lists
+        # What its --help lists: whole sections, or single settings.
+        self.sections = sections
+        self.dry_run = dry_run  # more to a dry run than the settings: its exit code, or None
+        self.short = dict(short or {})  # option of its own -> the setting that it is short for
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted settings out; click reads the rest."""
@@ -78,11 +88,12 @@ class Verb(click.Command):
         """Options, then the settings that matter to this verb."""
         super().format_options(ctx, formatter)
         defaults = values(load())
-        for section in self.sections:
+        for section in dict.fromkeys(name.partition(".")[0] for name in self.sections):
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
                 for name, info in fields():
-                    if name.partition(".")[0] == section:
+                    head = name.partition(".")[0]
+                    if head == section and {section, name} & set(self.sections):
                         value = _shown(defaults[name])
                         rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
@@ -113,10 +124,13 @@ def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return flags, rest
 
 
-def settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options about settings; the verb gets a :class:`Request` first."""
+def settings(function: Callable[..., Any], *, of_run: bool = True) -> Callable[..., Any]:
+    """Add the options about settings; the verb gets a :class:`Request` first.
 
-    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).")
+    ``of_run`` False: the verb has no run directory, so none can be named or lends its settings.
+    """
+
+    @click.option("--run", metavar="DIR", help="The run directory (--run.dir).", hidden=not of_run)
     @click.option("--model", metavar="MODEL", help="A directory, a name, or openai:NAME.")
     @click.option("--preset", type=click.Choice(presets()), help="Shipped settings.")
     @click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file.")
@@ -125,14 +139,22 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        assert isinstance(ctx.command, Verb)
         flags = dict(ctx.meta[_FLAGS])
-        for option, name in _SHORT.items():
-            value = given.pop(option, None)
+        short = {"run": "run.dir", "model": "policy.model"} | ctx.command.short
+        for option, name in short.items():
+            value = given.pop(option)
             if value is not None:
                 flags[name] = value
-        config = resolve(flags, given.pop("file"), given.pop("preset"))
+        if not of_run and "run.dir" in flags:
+            raise click.UsageError(f"{ctx.command.name} has no run directory: leave --run out")
+        file, preset = given.pop("file"), given.pop("preset")
+        config = resolve(flags, file, preset) if of_run else load(flags, file=file, preset=preset)
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
+            code = ctx.command.dry_run(config) if ctx.command.dry_run else None
+            if code is not None:
+                return code
             click.echo(config.toml(), nl=False)
             return 0
         return function(Request(config, as_json, Progress(), flags), **given)
@@ -149,8 +171,6 @@ def resolve(flags: dict[str, Any], file: Path | None, preset: str | None) -> Con
     return config
 
 
-# Options that stand for a setting; the last only where the verb has it.
-_SHORT = {"run": "run.dir", "model": "policy.model", "budget": "calibrate.budget"}
 _TRUTH = {"true", "false", "yes", "no", "on", "off", "1", "0"}
 
 

@@ -67,7 +67,8 @@ async def regrade_run(
     """Grade every attempt of the run whose work tree can be graded, several at a time.
 
     ``tasks``: those of the run, at any rung. ``job.workshop.grader`` grades, at ``tier``.
-    Raises RunError where an attempt's task or patch is gone, SandboxUnavailable.
+    An attempt whose patch is gone cannot be graded, whatever it was graded before. Raises
+    RunError where an attempt's task is gone, SandboxUnavailable.
     """
     rundir, version = job.rundir, grader_version()
     by_id = {t.id: t for task in tasks for t in (task.at_rung(hint.rung) for hint in task.hints)}
@@ -87,7 +88,8 @@ async def regrade_run(
     queue = []
     for owed in every:
         known = done.get((owed.table, owed.row, tier, version))
-        if known is None:
+        lost = bool(owed.attempt.patch) and not rundir.has(owed.attempt.patch)
+        if known is None or lost:  # an earlier grade says nothing of a patch that is gone
             queue.append(owed)
         else:
             found[owed.table, owed.row] = known
@@ -110,7 +112,10 @@ async def regrade_run(
 async def _grade(job: Job, owed: _Owed) -> Grade:
     delta: tuple[FileChange, ...] = ()
     if owed.attempt.patch:
-        patch = job.rundir.load_patch(owed.attempt.patch)
+        try:
+            patch = job.rundir.load_patch(owed.attempt.patch)
+        except RunError as error:
+            return Grade(status=GradeStatus.INVALID, reason=str(error))
         tree = await job.workshop.store.tree(owed.task)
         try:
             delta = await asyncio.to_thread(changes_of, patch, lambda path: file_of(tree, path))

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tadpole.errors import ModelError
+from tadpole.models.location import is_directory, problem
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,9 @@ def load_model(
     Weights that are to be trained must be float32: a step of 1e-6 is lost in bfloat16.
     """
     path = Path(location)
-    named = not path.exists() and not str(location).startswith((".", "/", "~"))
-    if not named and not (path / "config.json").is_file():
-        raise ModelError(
-            f"{location} is no model directory (no config.json in it): give one that "
-            "transformers' save_pretrained wrote, a model name, or 'embedded'"
-        )
+    if why := problem(str(location)):
+        raise ModelError(why)
+    named = not is_directory(str(location))
     try:
         tokenizer = AutoTokenizer.from_pretrained(location)
         found: Any = AutoModelForCausalLM.from_pretrained(
@@ -44,7 +42,8 @@ def load_model(
         model.to(device)
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ModelError(f"cannot load the model {location}: {reason}") from error
+        also = f"; a directory {location} is not here either" if named else ""
+        raise ModelError(f"cannot load the model {location}: {reason}{also}") from error
     absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
     if absent:
         # transformers would put random weights there and say nothing.

@@ -113,7 +113,9 @@ def load_split(rundir: RunDir) -> Split | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise RunError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        raise RunError(
+            f"{path} is damaged ({str(error).splitlines()[0]}): remove it, and calibrate again"
+        ) from None
 
 
 def _groups(tasks: Sequence[Task]) -> list[list[int]]:

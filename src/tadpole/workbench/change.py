@@ -117,4 +117,7 @@ def parse_change(text: bytes, where: str) -> Change:
         return Change.model_validate_json(text)
     except ValueError as error:
         line = str(error).splitlines()[0]
-        raise RunError(f"{where} is damaged or of another version: {line}") from None
+        raise RunError(
+            f"{where} is damaged or of another version ({line}): make the proposal again with "
+            "tadpole solve"
+        ) from None

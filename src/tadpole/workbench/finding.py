@@ -42,6 +42,7 @@ class Check(StrEnum):
     POLICY_CHANGED = "policy_changed"
     RISKY_PATH = "risky_path"
     DEPENDENCY = "dependency"
+    VULNERABLE = "vulnerable"
     BINARY = "binary"
     MODE_CHANGE = "mode_change"
     LINK = "link"

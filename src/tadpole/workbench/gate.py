@@ -27,7 +27,7 @@ from tadpole.workbench.policy import GatePolicy, GateRules
 from tadpole.workbench.pythoncode import python_findings
 from tadpole.workbench.regression import Regression, Suite, TestsOutcome, compare
 from tadpole.workbench.riskypath import line_counts, risky_paths
-from tadpole.workbench.scanners import ScannerRun, ScanOutcome, scan
+from tadpole.workbench.scanners import ScannerRun, ScanOutcome, Tools, scan
 
 _HIGH, _MEDIUM, _LOW, _INFO = Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.INFO
 
@@ -70,6 +70,7 @@ class Gate:
     base: Base
     tree: Path
     rules: GateRules
+    tools: Tools | None = None  # scanners that may be there or not; None: as they are here
     _before: TestReport | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -78,7 +79,10 @@ class Gate:
         recipe = recipe_of(self.base, self.environment)
         suite = Suite(self.engine, self.environment, recipe, self.rules.tests, self.tree)
         tests = await compare(suite, change.delta, await self._on_base(suite))
-        scanned = await scan(self.engine, self.tree, change)
+        asked, files = self.rules.scanners, self.base.files
+        scanned = await scan(
+            self.engine, self.tree, change, base=files, policy=asked, tools=self.tools
+        )
         # Parsing is quick, but a hostile file can make it slow: not on the event loop.
         read = await asyncio.to_thread(_read, change, statement, self.rules.gate)
         links = [
@@ -155,8 +159,14 @@ def _of_scanners(runs: tuple[ScannerRun, ...]) -> list[Finding]:
             check=Check.SCANNER_NOT_RUN,
             severity=_MEDIUM,
             tool=run.tool,
-            message=f"{run.tool} did not run ({run.outcome.value.replace('_', ' ')}: {run.detail})",
+            message=f"{run.tool} {_told(run.outcome)}: {run.detail}",
         )
         for run in runs
-        if run.outcome is not ScanOutcome.RAN
+        if run.outcome not in (ScanOutcome.RAN, ScanOutcome.NO_RULES)
     ]
+
+
+def _told(outcome: ScanOutcome) -> str:
+    if outcome is ScanOutcome.NOT_CHECKED:
+        return "could not check everything"
+    return f"did not run ({outcome.value.replace('_', ' ')})"

@@ -1,14 +1,18 @@
 """Attempts by the Leaf loop, over a policy in tokens or a chat model behind a server."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY
-from tadpole.protocols import ChatModel, Sampling, SandboxEngine, TokenPolicy
+from tadpole.protocols import ChatModel, Sampling, Sandbox, SandboxEngine, TokenPolicy
 from tadpole.settings import LeafConfig
-from tadpole.workbench.solver import Ask, Attempted, Event, EventKind, Told
+from tadpole.workbench.network import connected
+from tadpole.workbench.proxy import Proxy
+from tadpole.workbench.solver import Ask, Attempted, Event, EventKind, Told, watched
 
 
 class LeafSolver:
@@ -37,8 +41,8 @@ class LeafSolver:
 
     async def attempt(self, ask: Ask) -> Attempted:
         """Run one episode. Raises SandboxError."""
-        box = await self._engine.start(ask.spec)
-        try:
+        proxy = watched(ask)
+        async with self._box(ask, proxy) as box:
             trace = await run_episode(
                 task_id=ask.name,
                 statement=ask.statement,
@@ -59,6 +63,17 @@ class LeafSolver:
                     text=trace.error or (trace.turns[-1].text if trace.turns else ""),
                 )
             )
-            return Attempted(delta, trace, getattr(box, "left_out", 0))
+            left_out, kind = getattr(box, "left_out", 0), getattr(box, "kind", "")
+            return Attempted(delta, trace, left_out, str(kind), proxy.reached)
+
+    @asynccontextmanager
+    async def _box(self, ask: Ask, proxy: Proxy) -> AsyncIterator[Sandbox]:
+        if ask.network:
+            async with connected(self._engine, ask.spec, ask.python, proxy) as box:
+                yield box
+            return
+        box = await self._engine.start(ask.spec)
+        try:
+            yield box
         finally:
             await box.close()

@@ -13,7 +13,9 @@ from tadpole.trace import Record, Trace
 from tadpole.workbench.gate import GateReport
 from tadpole.workbench.key import SigningKey
 from tadpole.workbench.policy import GateRules
+from tadpole.workbench.proxy import Reached
 
+FORMAT: Literal[2] = 2
 _COMMANDS = 500
 
 
@@ -43,10 +45,11 @@ class BaseFacts(Record):
 
 
 class SandboxFacts(Record):
-    """The policy in force while the model worked and the gate ran."""
+    """The policy in force while the model worked; the gate's boxes have no network at all."""
 
-    engine: str
-    network: Literal["none"] = "none"
+    engine: str  # session, flat or container: what sandbox.engine takes
+    network: tuple[str, ...] = ()  # hosts that were allowed; none: no network
+    reached: tuple[Reached, ...] = ()  # what was asked of the network, refused or not
     mounts: tuple[str, ...] = ()  # paths inside, all read-only
     call_seconds: float
     memory: int  # bytes
@@ -65,7 +68,7 @@ class CommandRun(Record):
 class Passport(Record):
     """One per proposal. ``signature`` is over everything else."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = FORMAT
     proposal: str
     made_at: str  # UTC, ISO 8601
     statement: str

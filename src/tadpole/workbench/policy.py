@@ -15,6 +15,10 @@ never from the patched tree.
     max_files = 20                # above these it is of a size to be told
     max_lines = 400
 
+    [scanners]
+    semgrep = "ci/semgrep"        # rules in the repository; left out: .semgrep.yml or .semgrep
+    pip_audit = false             # do not ask a database about newly pinned packages
+
     [commands]                    # of the model, while it works; by their first words
     allow = ["pytest", "git log"] # nothing else runs; left out: all that is not denied
     deny = ["pip install"]
@@ -84,6 +88,7 @@ class GatePolicy(_Part):
     policy_changed: Action = _BLOCK
     risky_path: Action = _WARN
     dependency: Action = _WARN
+    vulnerable: Action = _BLOCK
     binary: Action = _WARN
     mode_change: Action = _WARN
     link: Action = _WARN
@@ -98,6 +103,13 @@ class GatePolicy(_Part):
         """What is made of a finding of ``check``."""
         found: Action = getattr(self, check.value)
         return found
+
+
+class ScannersPolicy(_Part):
+    """What the scanners go by that are not always there."""
+
+    semgrep: str = ""  # its rules in the repository; empty: .semgrep.yml or .semgrep, if there
+    pip_audit: bool = True  # where it is installed: asks a database about newly pinned packages
 
 
 class CommandsPolicy(_Part):
@@ -122,6 +134,7 @@ class GateRules(_Part):
 
     tests: TestsPolicy = TestsPolicy()
     gate: GatePolicy = GatePolicy()
+    scanners: ScannersPolicy = ScannersPolicy()
     commands: CommandsPolicy = CommandsPolicy()
 
 

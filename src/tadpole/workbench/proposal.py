@@ -20,9 +20,10 @@ from tadpole.errors import RunError, UsageError
 from tadpole.rundir import write_atomic
 from tadpole.workbench.change import Change, parse_change
 from tadpole.workbench.key import SigningKey
-from tadpole.workbench.passport import Passport, Ruling, sha256
+from tadpole.workbench.passport import FORMAT, Passport, Ruling, sha256
 
 PASSPORT, CHANGE, PATCH = "passport.json", "change.json", "patch.diff"
+_AGAIN = "make the proposal again with tadpole solve"
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,12 @@ def load(directory: Path, key: SigningKey) -> Proposal:
         try:
             parts[name] = (directory / name).read_bytes()
         except OSError as error:
-            raise RunError(f"{directory / name} cannot be read ({error.strerror})") from None
+            raise RunError(
+                f"{directory / name} cannot be read ({error.strerror}): {_AGAIN}"
+            ) from None
         if sha256(parts[name]) != expected:
             raise UsageError(
-                f"{directory / name} is not what its passport was signed for: "
-                "make the proposal again with tadpole solve"
+                f"{directory / name} is not what its passport was signed for: {_AGAIN}"
             )
     change = parse_change(parts[CHANGE], str(directory / CHANGE))
     if change.patch() != parts[PATCH]:
@@ -122,11 +124,17 @@ def _passport(directory: Path) -> Passport:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror}): no proposal there") from None
     except ValueError as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+        raise RunError(f"{path} is damaged ({error}): {_AGAIN}") from None
     found = body.get("format") if isinstance(body, dict) else None
-    if found != 1:
-        raise RunError(f"{path} has format {found!r}, this tadpole knows 1: use the one it is of")
+    if found != FORMAT:
+        raise RunError(
+            f"{path} has format {found!r}, this tadpole knows {FORMAT}: use the one it is of"
+        )
     try:
         return Passport.model_validate_json(json.dumps(body))
     except ValueError as error:
-        raise RunError(f"{path} is no passport: {str(error).splitlines()[0]}") from None
+        raise RunError(f"{path} is no passport ({_first(error)}): {_AGAIN}") from None
+
+
+def _first(error: ValueError) -> str:
+    return str(error).splitlines()[0]

@@ -21,15 +21,20 @@ from typing import Any
 from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import Sandbox, SandboxEngine
 from tadpole.repos.box import WORKDIR
+from tadpole.repos.files import Files
 from tadpole.repos.recipe import discover
 from tadpole.trace import Record
+from tadpole.workbench import audit, semgrep
 from tadpole.workbench.change import Change
 from tadpole.workbench.environment import Environment
 from tadpole.workbench.finding import Check, Finding, Severity
+from tadpole.workbench.policy import ScannersPolicy
+from tadpole.workbench.semgrep import Program, Rules
 
 SCANNERS = {"bandit": "bandit", "detect-secrets": "detect_secrets"}  # distribution -> module
 _INSTALL = "pip install 'tadpole[use]'"
 _PROGRAM = "/opt/scan/scan.py"
+_RULES = "/opt/rules"  # semgrep's, of this machine
 _SECONDS = 300.0
 _BY_SEVERITY = {
     Severity.HIGH: Check.SECURITY_HIGH,
@@ -43,6 +48,8 @@ class ScanOutcome(StrEnum):
     """Whether a scanner says anything."""
 
     RAN = "ran"
+    NO_RULES = "no_rules"  # semgrep is there, and has nothing to go by
+    NOT_CHECKED = "could_not_check"  # it ran, and could not tell of everything
     NOT_INSTALLED = "not_installed"
     FAILED = "failed"
 
@@ -57,6 +64,19 @@ class ScannerRun(Record):
 
 
 @dataclass(frozen=True)
+class Tools:
+    """Programs that are used where they are installed. None or empty: they are not."""
+
+    semgrep: Program | None = None
+    pip_audit: tuple[str, ...] = ()
+
+    @classmethod
+    def installed(cls) -> "Tools":
+        """Those of this machine."""
+        return cls(semgrep.program(), audit.program())
+
+
+@dataclass(frozen=True)
 class Scan:
     """What all scanners say."""
 
@@ -64,56 +84,154 @@ class Scan:
     findings: tuple[Finding, ...]
 
 
-async def scan(engine: SandboxEngine, tree: Path, change: Change) -> Scan:
-    """Scan the touched files of ``change``, ``tree`` being its base. Raises SandboxUnavailable."""
+async def scan(
+    engine: SandboxEngine,
+    tree: Path,
+    change: Change,
+    *,
+    base: Files,
+    policy: ScannersPolicy,
+    tools: Tools | None = None,
+) -> Scan:
+    """Scan the touched files of ``change``, ``tree`` being its base, with files ``base``.
+
+    ``tools``: the programs that may be there or not; None: as this machine has them. Raises
+    SandboxUnavailable.
+    """
+    tools = tools or Tools.installed()
     there = [n for n, module in SCANNERS.items() if importlib.util.find_spec(module) is not None]
-    runs = [
-        ScannerRun(tool=name, outcome=ScanOutcome.NOT_INSTALLED, detail=_INSTALL)
+    scans = [
+        Scan((ScannerRun(tool=name, outcome=ScanOutcome.NOT_INSTALLED, detail=_INSTALL),), ())
         for name in SCANNERS
         if name not in there
     ]
-    if not there:
-        return Scan(tuple(runs), ())
+    ours = Environment(Path(sys.prefix) if sys.prefix != sys.base_prefix else None, "ours")
+    if there:
+        versions = {name: version(name) for name in there}
+        scans.append(await _compared(_Scanning(engine, tree, change, ours, versions)))
+    scans += [
+        await _semgrep(engine, tree, change, base=base, asked=policy.semgrep, program=tools.semgrep)
+    ]
+    scans += [await _audit(change, policy, tools.pip_audit)]
+    return Scan(
+        tuple(r for s in scans for r in s.runs), tuple(f for s in scans for f in s.findings)
+    )
+
+
+async def _semgrep(
+    engine: SandboxEngine,
+    tree: Path,
+    change: Change,
+    *,
+    base: Files,
+    asked: str,
+    program: Program | None,
+) -> Scan:
+    """Nothing where it is neither installed nor has rules."""
+
+    def told(outcome: ScanOutcome, detail: str) -> Scan:
+        return Scan((ScannerRun(tool=semgrep.TOOL, outcome=outcome, detail=detail),), ())
+
     try:
-        before, after = await _both(engine, tree, change, there)
+        rules = semgrep.rules(base, asked)
+    except ValueError as error:
+        return told(ScanOutcome.FAILED, str(error))
+    if program is None:
+        if rules is None:
+            return Scan((), ())
+        return told(ScanOutcome.NOT_INSTALLED, "its rules are there: pip install semgrep")
+    if rules is None:
+        return told(ScanOutcome.NO_RULES, "put them at .semgrep.yml, or name them: SEMGREP_RULES")
+    versions = {semgrep.TOOL: ""}
+    return await _compared(
+        _Scanning(engine, tree, change, program.environment, versions, program.path, rules)
+    )
+
+
+async def _audit(change: Change, policy: ScannersPolicy, argv: tuple[str, ...]) -> Scan:
+    """Nothing where no dependency is new."""
+    asked = audit.new_requirements(change)
+    if not asked:
+        return Scan((), ())
+
+    def told(outcome: ScanOutcome, detail: str, found: tuple[Finding, ...] = ()) -> Scan:
+        return Scan((ScannerRun(tool=audit.TOOL, outcome=outcome, detail=detail[:600]),), found)
+
+    if not policy.pip_audit:
+        return told(ScanOutcome.NOT_CHECKED, "the policy says pip_audit = false")
+    if not argv:
+        return told(ScanOutcome.NOT_INSTALLED, "pip install pip-audit")
+    try:
+        done = await audit.audit(argv, asked)
+    except OSError as error:
+        return told(ScanOutcome.FAILED, str(error))
+    outcome = ScanOutcome.NOT_CHECKED if done.unknown else ScanOutcome.RAN
+    return told(outcome, done.unknown, done.findings)
+
+
+async def _compared(work: "_Scanning") -> Scan:
+    """What is new after the change, of all tools in one environment."""
+    try:
+        before, after = await _both(work)
     except (SandboxStartError, SandboxDied, OSError, ValueError, KeyError) as error:
         failed = ScanOutcome.FAILED
-        runs += [ScannerRun(tool=n, outcome=failed, detail=str(error)[:300]) for n in there]
-        return Scan(tuple(runs), ())
-    found: list[Finding] = []
-    for name in there:
+        why = str(error)[:300]
+        return Scan(tuple(ScannerRun(tool=n, outcome=failed, detail=why) for n in work.tools), ())
+    runs, found = [], list[Finding]()
+    for name, known in work.tools.items():
         why = before[name]["error"] or after[name]["error"]
         outcome = ScanOutcome.FAILED if why else ScanOutcome.RAN
-        runs.append(ScannerRun(tool=name, version=version(name), outcome=outcome, detail=why[:300]))
+        told = known or after[name].get("version", "")
+        runs.append(ScannerRun(tool=name, version=told, outcome=outcome, detail=why[:300]))
         if not why:
-            found += _new(before[name]["found"], after[name]["found"], change)
+            found += _new(before[name]["found"], after[name]["found"], work.change)
     return Scan(tuple(runs), tuple(found))
 
 
-async def _both(
-    engine: SandboxEngine, tree: Path, change: Change, tools: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    environment = Environment(Path(sys.prefix) if sys.prefix != sys.base_prefix else None, "ours")
+@dataclass(frozen=True)
+class _Scanning:
+    engine: SandboxEngine
+    tree: Path
+    change: Change
+    environment: Environment
+    tools: dict[str, str]  # name -> version, where that is known
+    program: str = ""  # semgrep's, in the box
+    rules: Rules | None = None
+
+
+async def _both(work: _Scanning) -> tuple[dict[str, Any], dict[str, Any]]:
+    engine, tree, change, environment = work.engine, work.tree, work.change, work.environment
     spec = environment.spec(tree, discover({}))
     here = Path(__file__).with_name("inside") / "scan.py"
     # Nothing of the tree may be imported by what reads it.
     env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
-    box = await engine.start(replace(spec, mounts={**spec.mounts, _PROGRAM: here}, env=env))
+    mounts = {**spec.mounts, _PROGRAM: here}
+    if work.rules and work.rules.outside:
+        mounts[_RULES] = work.rules.outside
+    box = await engine.start(replace(spec, mounts=mounts, env=env))
     try:
+        rules = _RULES
+        if work.rules and work.rules.inside:
+            # The base's: they are looked at before the change is there.
+            rules = "/tmp/rules"
+            kept = ["cp", "-rT", f"{WORKDIR}/{work.rules.inside}", rules]
+            if (await box.exec(kept, timeout=_SECONDS)).code:
+                raise ValueError(f"the rules at {work.rules.inside} cannot be read")
+        ask = {"scanners": list(work.tools), "program": work.program, "rules": rules}
         texts = [file for file in change.files if not file.binary]
         old = [f.path for f in texts if f.before is not None]
         new = [f.path for f in texts if f.after is not None]
-        before = await _run(box, environment.python, old, tools)
+        before = await _run(box, environment.python, old, ask)
         await box.write(change.delta)
-        return before, await _run(box, environment.python, new, tools)
+        return before, await _run(box, environment.python, new, ask)
     finally:
         await box.close()
 
 
-async def _run(box: Sandbox, python: str, paths: list[str], tools: list[str]) -> dict[str, Any]:
+async def _run(box: Sandbox, python: str, paths: list[str], ask: dict[str, Any]) -> dict[str, Any]:
     out = f"/tmp/scan-{secrets.token_hex(8)}.json"
     given = [f"{WORKDIR}/{path}" for path in paths]
-    request = json.dumps({"paths": given, "scanners": tools, "out": out}).encode()
+    request = json.dumps({**ask, "paths": given, "out": out}).encode()
     done = await box.exec([python, "-I", _PROGRAM], timeout=_SECONDS, stdin=request)
     try:
         answer: dict[str, Any] = json.loads(await box.read(out))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tadpole.workbench.finding import Finding
 from tadpole.workbench.gate import GateReport, Verdict
 from tadpole.workbench.oddtext import visible
+from tadpole.workbench.passport import SandboxFacts
 from tadpole.workbench.proposal import Proposal
 from tadpole.workbench.regression import TestsOutcome
 from tadpole.workbench.riskypath import line_counts
@@ -53,7 +54,7 @@ def view(proposal: Proposal) -> View:
         ("change", f"{files}, +{size.added} -{size.removed} lines"),
         ("model", visible(passport.model)),
         ("harness", visible(passport.harness)),
-        ("sandbox", f"{passport.sandbox.engine}, network {passport.sandbox.network}"),
+        *sandbox_rows(passport.sandbox),
         ("made", passport.made_at),
     )
     decision = passport.decision
@@ -78,6 +79,27 @@ def view(proposal: Proposal) -> View:
         files=_diffs(proposal),
         decision=visible(decided),
     )
+
+
+def sandbox_rows(facts: SandboxFacts) -> list[tuple[str, str]]:
+    """What held the model while it worked."""
+    bounds = (
+        f"{facts.call_seconds:g} s a command",
+        f"{facts.memory >> 20:,} MiB of memory",
+        f"{facts.processes} processes",
+        f"{facts.disk >> 20:,} MiB of disk",
+    )
+    network = f"only {', '.join(facts.network)}" if facts.network else "none"
+    rows = [
+        ("sandbox", f"{facts.engine or 'of an unknown kind'}; {', '.join(bounds)}"),
+        ("mounted", ", ".join(map(visible, facts.mounts)) + " (read-only)"),
+        ("network", network),
+    ]
+    for seen in facts.reached:
+        place, times = f"{visible(seen.host)}:{seen.port}", f"{seen.times} times"
+        moved = f"{times}, {seen.sent:,} bytes out, {seen.received:,} in"
+        rows.append(("reached" if seen.allowed else "refused", f"{place}, {moved}"))
+    return rows
 
 
 def _safe(finding: Finding) -> Finding:

@@ -18,6 +18,7 @@ from tadpole.rundir import RunDir
 from tadpole.together import together
 from tadpole.workbench import job as jobs
 from tadpole.workbench import proposal
+from tadpole.workbench.allowlist import Allowed
 from tadpole.workbench.base import Base, write_tree
 from tadpole.workbench.change import Change, change_of
 from tadpole.workbench.environment import Environment, recipe_of
@@ -51,11 +52,19 @@ class Bench:
 
 
 async def solve(
-    bench: Bench, run: RunDir, job: Job, base: Base, solver: Solver, *, notes: bool = True
+    bench: Bench,
+    run: RunDir,
+    job: Job,
+    base: Base,
+    solver: Solver,
+    *,
+    notes: bool = True,
+    at_once: int = 4,
 ) -> list[AttemptRow]:
     """Make the attempts that the job still owes; returns the rows of all, best proposal first.
 
-    ``notes``: whether the model is also told what AGENTS.md says. What infrastructure broke is
+    ``notes``: whether the model is also told what AGENTS.md says. ``at_once``: attempts at a
+    time. What infrastructure broke is
     owed again; where that is all there is, ModelError or SandboxDied is raised. Raises
     SandboxUnavailable, UsageError where the base is another by now.
     """
@@ -70,7 +79,13 @@ async def solve(
         await write_tree(base, tree)
         gate = Gate(bench.engine, bench.environment, base, tree, rules_of(base, job.test_command))
         work = _Work(bench, run, job, base, solver, gate, notes)
-        await together(work.attempt(n) for n in range(job.attempts) if n not in done)
+        owed = iter([n for n in range(job.attempts) if n not in done])
+
+        async def some() -> None:
+            for number in owed:
+                await work.attempt(number)
+
+        await together(some() for _ in range(min(at_once, job.attempts)))
     rows = ranked(run.rows(TABLE, AttemptRow))
     if not rows and work.broken:
         stop, why = work.broken[0]
@@ -159,11 +174,13 @@ class _Work:
         ask = Ask(
             name=f"{self.run.path.name}-{number}",
             number=number,
-            statement=jobs.statement(self.job.issue, told),
+            statement=jobs.statement(self.job.issue, told, self.job.network),
             spec=spec,
             seed=_seed(self.job.seed, number),
             tell=self.bench.tell,
             refusal=self.gate.rules.commands.refusal,
+            network=tuple(map(Allowed.parse, self.job.network)),
+            python=self.bench.environment.python,
         )
         got = await self.solver.attempt(ask)
         trace = got.trace
@@ -207,7 +224,7 @@ class _Work:
             patch_sha256=sha256(patch),
             trace_sha256=sha256((self.run.path / trace).read_bytes()),
             trace=trace,
-            sandbox=_sandbox(self.bench.engine, spec),
+            sandbox=_sandbox(spec, got, self.job.network),
             model=self.solver.model,
             harness=self.solver.harness,
             commands=(*commands_of(got.trace), *_gate_commands(report.tests.command)),
@@ -229,10 +246,12 @@ def _facts(base: Base) -> BaseFacts:
     return BaseFacts(commit=base.commit, digest=base.digest, dirty=base.dirty)
 
 
-def _sandbox(engine: SandboxEngine, spec: SandboxSpec) -> SandboxFacts:
+def _sandbox(spec: SandboxSpec, got: Attempted, network: tuple[str, ...]) -> SandboxFacts:
     limits = spec.limits
     return SandboxFacts(
-        engine=type(engine).__name__,
+        engine=got.engine,
+        network=network,
+        reached=got.reached,
         mounts=tuple(sorted(spec.mounts)),
         call_seconds=limits.call_seconds,
         memory=limits.memory,

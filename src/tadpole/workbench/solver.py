@@ -16,6 +16,8 @@ from tadpole.leaf.tools import ToolName
 from tadpole.protocols import ExecResult, Sandbox, SandboxSpec
 from tadpole.task import FileChange
 from tadpole.trace import Observation, Record, Trace
+from tadpole.workbench.allowlist import Allowed
+from tadpole.workbench.proxy import Proxy, Reached
 
 _RULED = "which commands run is in the repository's policy, so do without this one"
 
@@ -25,6 +27,7 @@ class EventKind(StrEnum):
 
     CALL = "call"
     RESULT = "result"
+    NETWORK = "network"  # a connection that ended, or was refused
     STOP = "stop"
 
 
@@ -50,6 +53,8 @@ class Ask:
     seed: int
     tell: Callable[[Event], None]
     refusal: Callable[[str], str] = lambda command: ""  # why a Bash command does not run, or ""
+    network: tuple[Allowed, ...] = ()  # what the box may reach
+    python: str = "python3"  # the interpreter in the box
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Attempted:
     delta: tuple[FileChange, ...]
     trace: Trace
     left_out: int = 0  # changed files that were too many or too large to be taken out
+    engine: str = ""  # which kind of box it was
+    reached: tuple[Reached, ...] = ()  # what was asked of the network
 
 
 class Solver(Protocol):
@@ -129,6 +136,19 @@ class Told:
     async def close(self) -> None:
         """As the box does."""
         await self._box.close()
+
+
+def watched(ask: Ask) -> Proxy:
+    """The proxy of an attempt, which tells of every connection."""
+
+    def tell(seen: Reached) -> None:
+        place = f"{seen.host}:{seen.port}"
+        text = f"{seen.times} times, {seen.sent} bytes out, {seen.received} in"
+        event = Event(attempt=ask.number, kind=EventKind.NETWORK, name=place)
+        told = {"text": text if seen.allowed else "not allowed", "error": not seen.allowed}
+        ask.tell(event.model_copy(update=told))
+
+    return Proxy(ask.network, tell)
 
 
 def _command(arguments: Mapping[str, Any]) -> str:

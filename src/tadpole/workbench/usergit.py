@@ -49,17 +49,37 @@ class UserGit:
 
     def __init__(self, start: Path) -> None:
         here = start.resolve()
-        found = next((p for p in (here, *here.parents) if (p / ".git").exists()), None)
-        if found is None:
-            raise SourceError(f"{start} is in no git repository: cd into one, or run git init")
-        self.root = found
+        for place in (here, *here.parents):
+            if (place / ".git").exists():
+                self.root = place
+                return
+            if place.name != ".git" and git.is_repository(place):
+                raise SourceError(
+                    f"{place} is a bare repository, without a work tree: git clone it, and work "
+                    "in the clone"
+                )
+        raise SourceError(f"{start} is in no git repository: cd into one, or run git init")
 
     def head(self) -> str:
-        """The commit of HEAD. Raises SourceError where there is none yet."""
+        """The commit of HEAD. Raises SourceError where there is none yet, or git cannot tell."""
         done = self._git("rev-parse", "--verify", "-q", "HEAD^{commit}", check=False)
-        if not done.ok:
-            raise SourceError(f"{self.root} has no commit yet: git add and git commit first")
-        return done.stdout.decode().strip()
+        if done.ok:
+            return done.stdout.decode().strip()
+        if done.code != 1:  # 1: there is no such object; all else: git could not even look
+            raise SourceError(
+                f"git cannot read the repository {self.root} ({done.last_line()}): "
+                "see what git status says there"
+            )
+        points = self._git("symbolic-ref", "-q", "HEAD", check=False)
+        ref = os.fsdecode(points.stdout.strip())
+        if not points.ok or self._git("rev-parse", "--verify", "-q", ref, check=False).ok:
+            raise SourceError(
+                f"the commit of HEAD in {self.root} cannot be read: git fsck says what is damaged"
+            )
+        name = ref.removeprefix("refs/heads/")
+        raise SourceError(
+            f"the branch {name} of {self.root} has no commit yet: git add and git commit first"
+        )
 
     def branch(self) -> str:
         """The branch that is checked out; empty where HEAD is detached."""
