@@ -357,7 +357,7 @@ class TestKill:
         first.send_signal(signal.SIGKILL)
         first.communicate()
         second = self.start(run, 6)
-        _, errors = second.communicate(timeout=240)
+        _, errors = second.communicate(timeout=500)
         assert second.returncode == 0, errors
         rows = RunDir.open(run).rows(TABLE, UpdateRow)
         assert {row.update for row in rows} == {1, 2, 3, 4, 5, 6}
@@ -376,7 +376,7 @@ class TestKill:
         rng = random.Random(5)
         updates = 8 if how else 16
         whole = self.start(tmp_path / "whole", updates, 0, *how)
-        _, errors = whole.communicate(timeout=240)
+        _, errors = whole.communicate(timeout=500)
         assert whole.returncode == 0, errors
         kills = 0
         while kills < 10:
@@ -392,7 +392,7 @@ class TestKill:
             if checkpoints(tmp_path / "killed" / "checkpoints")[updates // 2 - 1 :]:
                 break  # it was done before it could be killed ten times
         last = self.start(tmp_path / "killed", updates, 0, *how)
-        _, errors = last.communicate(timeout=240)
+        _, errors = last.communicate(timeout=500)
         assert last.returncode == 0, errors
         assert kills >= 5
         found = []
