@@ -33,6 +33,7 @@ from tadpole.progress import Progress
 from tadpole.report.html import write_report
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rundir import RunDir, cache_dir
+from tadpole.taskset import make
 from tadpole.workshop import Workshop
 
 GAIN, CONTROL = 0.20, 0.05
@@ -151,7 +152,7 @@ def _figure(out: Path, before: Estimate, climbs: list[Climbed]) -> None:
 
 
 async def _prepare(job: Job) -> Scoreboard:
-    await stages.make(job)
+    await make(job)
     await stages.calibrate_tasks(job)
     board = await stages.evaluate_policy(job, PolicyRole.BEFORE)
     write_report(job.rundir)

@@ -11,6 +11,7 @@ from tadpole.job import Job
 from tadpole.progress import Progress
 from tadpole.report.html import write_report
 from tadpole.rundir import RunDir, cache_dir
+from tadpole.taskset import make
 from tadpole.workshop import Workshop
 
 
@@ -27,11 +28,11 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
 
     The report is written also where a later stage fails, from what is there.
     """
-    workshop = Workshop.open(cache_dir(), config.sandbox, config.grading.tier)
+    workshop = Workshop.open(cache_dir(), config.sandbox, config.grading.tier, config.tasks.wheels)
     job = Job(config, rundir, workshop, progress)
     boards: dict[str, Scoreboard] = {}
     try:
-        await stages.make(job)
+        await make(job)
         await stages.calibrate_tasks(job)
         if job.warms_up and config.eval.raw:
             boards["raw model"] = await stages.evaluate_policy(job, PolicyRole.RAW)

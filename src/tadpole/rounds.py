@@ -3,13 +3,13 @@
 Round 1 is the run itself. Every later round is a run directory of its own, ``rounds/2``..., whose
 model is the checkpoint that the round before ended with: all that can be asked of a run can be
 asked of a round. Optimizer and random streams begin anew in each. Tasks that are held out are
-those of round 1, and no later round has a task that edits a file of theirs.
+those of round 1, and no later round has a task that edits a file of theirs, or one that is nearly
+the same as a task of a round before.
 
 ``rounds.jsonl`` has a row for each round that was climbed to its end. A round is not gone on with
 once a later one has begun.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from tadpole.pilot.split import Part, files_of, load_split
 from tadpole.rl.checkpoint import read_state
 from tadpole.rundir import MARKER, RunDir
 from tadpole.settings import Switch
+from tadpole.taskset import make
 from tadpole.trace import Record
 from tadpole.validation import pass_at_1
 
@@ -60,7 +61,7 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
     if at.round > 1:
         job.progress.say(f"round {at.round} of {job.config.train.rounds}")
         if not at.config.tasks.dir:
-            await stages.make(at)
+            await make(at)
         await stages.calibrate_tasks(at)
     best = await stages.train(at)
     found = load_split(at.rundir)
@@ -93,9 +94,7 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
 def enter(job: Job, number: int, start: Path) -> Job:
     """The job of a later round, which begins with the weights in ``start``."""
     path = job.rundir.round(number)
-    given = bool(job.config.tasks.dir)  # and calibrated anew
-    made = [] if given else [job.rundir.round(n) / "tasks" for n in range(1, number)]
-    config = configured(job.config, number, path, start, made)
+    config = configured(job.config, number, path, start)
     begun = (path / MARKER).exists()
     rundir = RunDir.open(path) if begun else RunDir.create(path, config)
     rundir.save_config(config)
@@ -109,12 +108,10 @@ def enter(job: Job, number: int, start: Path) -> Job:
     )
 
 
-def configured(
-    config: Config, number: int, path: Path, start: Path, made: Sequence[Path] = ()
-) -> Config:
+def configured(config: Config, number: int, path: Path, start: Path) -> Config:
     """The settings of a later round: those of the run, from other weights and with other seeds.
 
-    ``made`` are the directories of the tasks of earlier rounds: nothing like them is made again.
+    Nothing like the tasks of earlier rounds is made again.
     """
     train = config.train
     shaped = 0 < train.length_from_round <= number
@@ -127,7 +124,7 @@ def configured(
         "warmup": {"enabled": Switch.OFF},
         "tasks": {
             "seed": config.tasks.seed + STRIDE * (number - 1),
-            "earlier": (*config.tasks.earlier, *map(str, made)),
+            "earlier": (*config.tasks.earlier, *_made_before(config, number, path)),
         },
         "train": {
             "rounds": 1,
@@ -141,3 +138,11 @@ def configured(
             for section, values in changed.items()
         }
     )
+
+
+def _made_before(config: Config, number: int, path: Path) -> list[str]:
+    """The task directories of the rounds before; none where all share a given one."""
+    if config.tasks.dir:
+        return []
+    places = [Path(config.run.dir), *(path.parent / str(before) for before in range(2, number))]
+    return [str(place / "tasks") for place in places]

@@ -11,6 +11,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tadpole.outcome import Tier
+from tadpole.pilot.decision import Rule
 from tadpole.protocols import Sampling
 from tadpole.task import TaskKind
 
@@ -103,7 +104,11 @@ class TasksConfig(Section):
     """Which repositories become tasks, and how many."""
 
     sources: tuple[str, ...] = Field(default=("pypi:boltons", "pypi:toolz"), min_length=1)
-    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between."""
+    """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between. A git
+    repository may be followed by @ and a commit, tag or branch."""
+    wheels: str = ""
+    """Directory of wheels and source distributions: environments are built from it alone, without
+    the network. Empty for pip's own settings. Ours."""
     count: Count = 300
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3
@@ -128,6 +133,9 @@ class TasksConfig(Section):
     )
     """Where candidates come from, each NAME or NAME=WEIGHT: single-site, composition, history (of
     a local git clone), removal, rename, migration. Ours."""
+    pairs: Natural = 0
+    """Commits of each local git clone whose tests are set over their parent's code. Each needs a
+    snapshot of its own. Ours."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     mutants: Natural = 5
@@ -337,6 +345,12 @@ class CalibrateConfig(Section):
     def _ordered(self) -> Self:
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
+        low, high = self.band
+        if not Rule(self.samples, low, high).possible:
+            raise ValueError(
+                f"no number of successes in {self.samples} attempts lies between {low:g} and "
+                f"{high:g}: raise samples, or widen low and high"
+            )
         return self
 
     @property

@@ -1,14 +1,14 @@
-"""The stages of the main job, each resumable: make, calibrate, train, evaluate.
+"""The stages of the main job on a policy, each resumable: calibrate, train, evaluate.
 
 A stage reads what earlier stages left in the run directory, does what is still owed, and leaves
-its own. :mod:`tadpole.demo` chains them; each verb runs one. The caller holds the run's lock.
+its own. :mod:`tadpole.taskset` makes the tasks before, :mod:`tadpole.demo` chains all;
+each verb runs one. The caller holds the run's lock.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tadpole.authoring import with_author
 from tadpole.config import values
 from tadpole.errors import RunError, UsageError
 from tadpole.evals.evaluate import evaluate
@@ -18,12 +18,7 @@ from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
 from tadpole.parts import assign, set_aside
-from tadpole.pilot.calibrate import Calibrated, calibrate, fill_quota
-from tadpole.pilot.diversity import Caps, Quota, dealt
-from tadpole.pilot.make import make_tasks
-from tadpole.pilot.proposers.mixed import chosen
 from tadpole.pilot.split import Part, Split, load_split
-from tadpole.pilot.trial import Rules
 from tadpole.prepared import Prepared, Trains, prepare_policy
 from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
@@ -33,8 +28,9 @@ from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.tracker import tracking
 from tadpole.rl.warmup import warm_up
 from tadpole.rollout import Rollout
-from tadpole.settings import SERVED, TasksConfig
+from tadpole.settings import SERVED
 from tadpole.task import Task
+from tadpole.taskset import measure
 from tadpole.timing import timed
 from tadpole.trace import Attempt
 from tadpole.validation import best_checkpoint, validator
@@ -44,38 +40,6 @@ _NOT_TRAINED = (
     "a model behind a server can be evaluated but not trained: give --model a Hugging Face "
     "directory or name, and leave warmup.enabled at auto"
 )
-
-
-async def make(job: Job, count: int | None = None) -> list[Task]:
-    """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept."""
-    asked = job.config.tasks
-    with timed(job.rundir, "make tasks"):
-        return await make_tasks(
-            asked.sources,
-            count=asked.count if count is None else count,
-            seed=asked.seed,
-            store=job.workshop.store,
-            engine=job.workshop.engine,
-            grader=job.workshop.grader,
-            out=job.task_directory,
-            progress=job.progress,
-            max_dictated_chars=asked.max_dictated_chars,
-            proposer=await with_author(job, chosen(asked.weights, asked.max_dictated_chars)),
-            rules=Rules(mutants=asked.mutants, min_kill_rate=asked.min_kill_rate),
-            earlier=[Path(directory) for directory in asked.earlier],
-            caps=caps(asked),
-            closed=job.closed,
-        )
-
-
-def caps(asked: TasksConfig) -> Caps:
-    """The caps of a round."""
-    return Caps(
-        repository=asked.max_repository,
-        operator=asked.max_operator,
-        kind=asked.max_kind,
-        function=asked.max_per_function,
-    )
 
 
 async def start_policy(job: Job) -> None:
@@ -133,7 +97,6 @@ async def calibrate_tasks(job: Job) -> Split:
     if found is not None:
         return found
     await start_policy(job)
-    asked = job.config.calibrate
     with timed(job.rundir, "calibrate"), prepared_policy(job, PolicyRole.BEFORE) as start:
         rollout = _rollout(job, start)
         sampling = job.config.sampling.at(job.config.leaf.max_tokens_per_turn)
@@ -145,30 +108,7 @@ async def calibrate_tasks(job: Job) -> Split:
             return row
 
         harness = harness_identity(job.config.leaf, sampling, start.dialogue.system)
-
-        async def measured(tasks: Sequence[Task]) -> list[Calibrated]:
-            return await calibrate(
-                tasks,
-                attempt=attempt,
-                samples=asked.samples,
-                band=asked.band,
-                probe=asked.probe,
-                start_rung=asked.start_rung,
-                max_moves=asked.max_moves,
-                concurrency=job.config.run.concurrency,
-                policy=start.policy.fingerprint,
-                harness=harness,
-                budget=asked.budget,
-                quota=Quota(asked.quota, caps(job.config.tasks)),
-                rundir=job.rundir,
-                progress=job.progress,
-            )
-
-        tasks = job.tasks()
-        if asked.quota and not asked.budget:
-            kept = await fill_quota(asked.quota, tasks, measured, lambda count: make(job, count))
-        else:
-            kept = await measured(dealt(tasks) if asked.quota else tasks)
+        kept = await measure(job, attempt, start.policy.fingerprint, harness)
     return assign(job, kept)
 
 

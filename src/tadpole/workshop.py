@@ -9,6 +9,7 @@ from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.outcome import Tier
 from tadpole.protocols import ChatModel, Grader, SandboxEngine, TokenPolicy
+from tadpole.repos.pip import Pip
 from tadpole.repos.store import Store
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
@@ -27,15 +28,20 @@ class Workshop:
 
     @classmethod
     def open(
-        cls, cache: Path, sandbox: SandboxConfig | None = None, tier: Tier = Tier.HARDENED
+        cls,
+        cache: Path,
+        sandbox: SandboxConfig | None = None,
+        tier: Tier = Tier.HARDENED,
+        wheels: str = "",
     ) -> "Workshop":
         """Sandboxes of the first engine that holds here, graded by pytest at ``tier``.
 
         Tries to break out of one first (some tenths of a second, once per process), so that a
-        machine which cannot isolate is told before any work. Raises SandboxUnavailable.
+        machine which cannot isolate is told before any work. ``wheels`` is a directory from which
+        environments are built offline. Raises SandboxUnavailable, SourceError.
         """
         engine = ladder.opened(sandbox or SandboxConfig())
-        store = Store(cache, engine)
+        store = Store(cache, engine, Pip.offline(Path(wheels)) if wheels else Pip())
         return cls(cache, engine, store, PytestGrader(engine, store, tier=tier))
 
     def rollout(

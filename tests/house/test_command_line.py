@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from synthetic import make_task
 
-from tadpole.cli.main import VERBS, explain
+from tadpole.cli.main import VERBS, explain, run
 from tadpole.cli.verb import split
 from tadpole.errors import SandboxUnavailable, UsageError
 from tadpole.pilot.taskdir import save
@@ -102,6 +102,13 @@ def test_show_lists_tasks_and_shows_one(tmp_path: Path):
     assert [row["name"] for row in json.loads(done.stdout)] == ["boltons-0000", "boltons-0001"]
     done = tadpole("tasks", "show", tmp_path / "boltons-0001", "--gold")
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
+
+
+def test_a_budget_is_short_for_its_setting(capsys: pytest.CaptureFixture[str]):
+    assert run(["tasks", "calibrate", "--budget", "50", "--dry-run"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["calibrate"]["budget"] == 50
+    assert run(["tasks", "calibrate", "--budget", "some", "--dry-run"]) == 2
+    assert "calibrate.budget" in one_line(capsys.readouterr().err)
 
 
 def test_the_yield_of_a_run_as_table_json_and_page(finished: RunDir, tmp_path: Path):
@@ -220,3 +227,10 @@ def test_dotted_settings_are_told_from_options():
     assert flags == {"train.lr": "-1", "tasks.sources": "a,b", "train.shuffle_rewards": True}
     assert rest == ["a.b", "--x", "--y"]
     assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
+
+
+def test_tasks_doctor_refuses_what_is_no_repository(tmp_path: Path) -> None:
+    done = tadpole("tasks", "doctor", tmp_path / "nothing")
+    assert done.returncode == 2
+    assert "there is no repository at" in one_line(done.stderr)
+    assert done.stdout == ""

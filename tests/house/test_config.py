@@ -32,6 +32,7 @@ def test_published_values_are_the_defaults_for_another_model():
     sampling = config.sampling.at(5)
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
     assert load().leaf.profile == "compact"
+    assert len(config.tasks.weights) == 6 and config.tasks.weights["single-site"] == 4
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,20 @@ def test_published_values_are_the_defaults_for_another_model():
         ({"train.group_size": "1"}, "train.group_size"),
         ({"policy.dtype": "fp8"}, "'auto', 'float32' or 'bfloat16'"),
         ({"calibrate.low": "0.9", "calibrate.high": "0.1"}, "low 0.9 is above high 0.1"),
+        (
+            {"calibrate.samples": "3", "calibrate.low": "0.4", "calibrate.high": "0.6"},
+            "no number of successes in 3 attempts lies between 0.4 and 0.6: raise samples",
+        ),
+        ({"calibrate.samples": "1"}, "no number of successes in 1 attempts"),
+        ({"calibrate.aim": "middle", "calibrate.samples": "3"}, "between 0.375 and 0.625"),
         ({"train.length_from_update": "3", "train.length_floor": "0.2"}, "length_floor"),
         ({"train.betas": "0.9"}, "train.betas"),
         ({"train.lr": "nan"}, "train.lr"),
+        ({"tasks.proposers": "histroy=2"}, "there is no proposer 'histroy': choose among single-"),
+        ({"tasks.proposers": "rename=-1"}, "the weight of rename is no number of 0 or more"),
+        ({"tasks.proposers": "rename,rename=2"}, "proposers names one of them twice"),
+        ({"tasks.proposers": "rename=0"}, "gives every weight as 0"),
+        ({"tasks.proposers": "rename"}, "only single-site bugs can be dictated"),  # embedded
     ],
 )
 def test_a_bad_setting_is_one_line_that_helps(flags: dict[str, str], line: str):
@@ -146,3 +158,16 @@ def test_the_tier_is_a_number_on_the_command_line_in_a_file_and_in_what_is_kept(
         assert load(file=tmp_path / "kept.toml", preset="published") == config
     with pytest.raises(ConfigError, match=r"grading\.tier"):
         load({"grading.tier": "2"})
+
+
+@pytest.mark.parametrize(
+    "flags, band",
+    [
+        ({}, (0.05, 0.95)),
+        ({"calibrate.aim": "middle", "calibrate.samples": "8"}, (0.375, 0.625)),
+        ({"calibrate.aim": "lower"}, (0.0, 0.5)),
+        ({"policy.model": "some/model"}, (0.125, 0.875)),
+    ],
+)
+def test_the_band_is_the_settings_own_or_one_of_the_recipe(flags, band):
+    assert load(flags).calibrate.band == band

@@ -37,11 +37,14 @@ class Quick:
     def expect(self, snapshot, candidates):
         """Nothing is run together here."""
 
+    def drops(self, number):
+        return number % 3 == 0
+
     async def validate(self, snapshot, candidate, name):
         self.judged += 1
         number = int(candidate.key, 16)
         await asyncio.sleep((number * (self.pace + 1)) % 13 / 13 * 0.02 * self.pace)
-        if number % 3 == 0:
+        if self.drops(number):
             raise Dropped(DropReason.SURVIVED)
         return Task(
             name=name,
@@ -76,7 +79,8 @@ class Thrice:
     async def snapshot(self, source_text):
         path, _, name = source_text.partition("#")
         found = await self.store.snapshot(path)
-        return replace(found, source=replace(found.source, location=name))
+        key = name + found.key[len(name) :]
+        return replace(found, key=key, source=replace(found.source, location=name))
 
 
 async def make(repository, store, out, pace=0, count=14, **more):

@@ -10,6 +10,7 @@ from tadpole.pilot.calibrate import TABLE, VERDICTS, Calibrated, Measured, calib
 from tadpole.pilot.decision import Verdict
 from tadpole.pilot.diversity import Caps, Quota
 from tadpole.pilot.split import split
+from tadpole.pilot.walk import Refined
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.task import Hint, Provenance, Source
@@ -227,6 +228,26 @@ async def test_a_quota_ends_it_and_its_caps_leave_out(run):
     same = [replace(task, provenance=tasks[0].provenance) for task in tasks]
     one = await measure(Frog({6: 2}), run, same, quota=Quota(8, Caps(function=1)))
     assert len(one) == 2  # the same function in two repositories
+
+
+async def test_what_no_statement_helps_is_refined_with_the_moves_that_are_left(run):
+    frog = Frog({0: 4, 1: 4})  # too easy at both rungs
+    pool = [new_task(name=f"m-{number}", hints=HINTS[:2], rung=1) for number in range(3)]
+    asked = []
+
+    async def refine(walks, moved):
+        asked.append(([walk.task.name for walk in walks], dict(moved)))
+        moves = walks[0].moves + moved.get(walks[0].task.name, 0) + 1
+        name = f"{walks[0].task.name}-{walks[-1].task.name}"
+        return [Refined(new_task(name=name, hints=HINTS[:3], rung=2), moves)]
+
+    frog.passes |= {2: 4}
+    found = await measure(frog, run, pool, max_moves=3, refine=refine)
+    assert found == [] and len(asked) == 2  # what it makes then would need a fourth move
+    assert asked[0] == (["m-0", "m-1", "m-2"], {})
+    assert asked[1] == (["m-0-m-2"], {"m-0-m-2": 2})  # one on the ladder, one for composing
+    rungs = [row.rung for row in run.rows(VERDICTS, Measured) if row.name == "m-0-m-2"]
+    assert rungs == [2, 1]  # a single move was left
 
 
 @pytest.mark.parametrize(

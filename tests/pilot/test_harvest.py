@@ -22,7 +22,7 @@ STEPS = [
     ("a", "cmp", TaskKind.BUG_FIX, "t-1"),
     ("a", "body", TaskKind.FEATURE, DropReason.UNSOLVED),
     ("a", "body", TaskKind.FEATURE, "t-2"),
-    ("b", "body", TaskKind.FEATURE, DropReason.WEAK),
+    ("b", "body", TaskKind.FEATURE, DropReason.DUPLICATE),
     ("b", "cmp", TaskKind.BUG_FIX, "t-3"),
     ("b", "cmp", TaskKind.BUG_FIX, "t-4"),
     ("b", "cmp", TaskKind.BUG_FIX, "t-5"),

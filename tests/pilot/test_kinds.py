@@ -75,6 +75,7 @@ async def test_a_composed_bug_needs_every_part_repaired(brook, validator, grader
     assert taskdir.load(taskdir.save(task, tmp_path)) == task
 
 
+@pytest.mark.slow
 async def test_a_part_that_no_test_notices_is_no_part(brook, validator):
     bug = pick(SingleSite(per_function=99), brook, "initials", operator="const_change")
     quiet = pick(SingleSite(per_function=99), brook, "Tally.ranking", operator="cmp_boundary")

@@ -53,6 +53,9 @@ GOLDEN = [
     ("slice_drop", "return a[1:b]", ["return a[:b]", "return a[1:]"]),
     ("twin_call", "return min(a.lstrip())", ["return max(a.lstrip())", "return min(a.rstrip())"]),
     ("swap_ifexp", "return a if b else c", ["return c if b else a"]),
+    ("drop_await", "async def g():\n    await a", ["async def g():\n    a"]),
+    ("keep_errors", "return gather(a)", ["return gather(a, return_exceptions=True)"]),
+    ("keep_errors", "return gather(a, return_exceptions=False)", []),
     ("remove_body", "return a", ["raise NotImplementedError"]),
     ("remove_body", "pass", []),
 ]
@@ -80,7 +83,7 @@ def test_golden(operator, before, after, ending):
 
 
 def test_every_operator_has_a_golden_example():
-    assert len(OPERATORS) >= 15
+    assert len(OPERATORS) >= 19
     assert {name for name, _, after in GOLDEN if after} == set(OPERATORS)
 
 

@@ -10,11 +10,11 @@ import pytest
 from tadpole.errors import SourceError
 from tadpole.pilot.callgraph import call_graph
 from tadpole.pilot.code import Code
-from tadpole.pilot.commits import Clone
 from tadpole.pilot.proposers.composition import Composition
-from tadpole.pilot.proposers.history import History, pairs
+from tadpole.pilot.proposers.history import History
 from tadpole.pilot.proposers.migration import Migration
 from tadpole.pilot.proposers.mixed import Mixed, chosen
+from tadpole.pilot.proposers.pairs import pairs, with_pairs
 from tadpole.pilot.proposers.removal import BODY, GROUP, Removal
 from tadpole.pilot.proposers.rename import Rename
 from tadpole.pilot.proposers.singlesite import SingleSite
@@ -115,12 +115,26 @@ def test_what_a_person_changed_is_taken_back_in_todays_tree(brook):
 
 
 def test_pairs_are_commits_of_library_and_tests(brook, brook_clone):
-    found = pairs(Clone(brook_clone).place, brook.source.version, brook.recipe)
-    subjects = [library.git(brook_clone, "log", "-1", "--format=%s", name) for name in found]
+    subjects = [library.git(brook_clone, "log", "-1", "--format=%s", name) for name in pairs(brook)]
     assert subjects == [
         "Add ties in alphabetical order to the ranking",
         "fix(text): never end a slug with a hyphen (#12)",
     ]
+
+
+@pytest.mark.slow
+async def test_a_pair_is_the_change_of_its_own_commit(brook, brook_clone, store):
+    then = Rename()
+    sources, proposer = await with_pairs([brook_clone], 9, store, then)
+    commits = list(pairs(brook))
+    assert sources == [brook_clone, *(f"{brook_clone}@{commit}" for commit in commits)]
+    assert propose(proposer, brook) == propose(then, brook)
+    for source, commit in zip(sources[1:], commits, strict=True):
+        [candidate] = propose(proposer, await store.snapshot(source))
+        assert candidate.origin == commit
+        before = library.git(brook_clone, "show", f"{commit}~:{candidate.files[0]}")
+        assert texts(candidate)[candidate.files[0]].strip() == before
+    assert await with_pairs([brook_clone], 0, store, then) == ([brook_clone], then)
 
 
 def test_only_a_clone_has_a_history(brook, tmp_path):

@@ -78,9 +78,9 @@ async def test_a_test_that_fails_one_time_in_fifty_is_never_hidden(engine, tmp_p
         assert process.run([*GIT, "-C", str(root), *words], timeout=30).ok
     store = Store(tmp_path / "cache", engine, pond.LocalPip())
     out = tmp_path / "tasks"
-    tasks = await made(str(root), store, engine, out, 99)
+    tasks = await made(str(root), store, engine, out, 8)
     steps = RunDir(out).rows(TABLE, Step)
     reasons = [step.reason for step in steps]
-    assert len(tasks) >= 3 and reasons.count(DropReason.UNSTABLE) >= 1  # they did strike
+    assert tasks and reasons.count(DropReason.UNSTABLE) >= 1  # they did strike
     hidden = [i for task in tasks for i in task.fail_to_pass]
     assert hidden and not [i for i in hidden if "sometimes" in i]

@@ -36,7 +36,7 @@ def told(symptom, old="width * height", new="width // height"):
     site = Site("pond/shapes.py", offset, old, new, PRISTINE.count("\n", 0, offset) + 1, ())
     candidate = Candidate("p", "arith_flip", (), ("area",), (site,))
     code = Code.decode("pond/shapes.py", PRISTINE.encode())
-    return [hint.text for hint in ladder("pond", candidate, symptom, code, dictate(code, site))]
+    return [hint.text for hint in ladder("pond", candidate, [symptom], code, dictate(code, site))]
 
 
 def test_each_rung_tells_one_thing_more():
@@ -69,7 +69,7 @@ def test_lower_rungs_never_show_the_repair():
     candidate = Candidate("p", "arith_flip", (), ("area",), (site,))
     leak = Symptom("NameError", "secret said no", "secret", "area(2, 3)")
     code = Code.decode("m.py", only.encode())
-    hints = ladder("pond", candidate, leak, code, dictate(code, site))
+    hints = ladder("pond", candidate, [leak], code, dictate(code, site))
     assert all("secret" not in hint.text for hint in hints[:TOP])
     assert "`NameError`" in hints[0].text
 

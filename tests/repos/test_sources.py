@@ -30,6 +30,10 @@ def scratch(tmp_path: Path) -> Path:
         ("https://example.org/a/b.git", Wanted("git", "https://example.org/a/b.git")),
         ("git+https://example.org/a/b", Wanted("git", "https://example.org/a/b")),
         ("git@example.org:a/b.git", Wanted("git", "git@example.org:a/b.git")),
+        ("git@example.org:a/b.git@v1.2", Wanted("git", "git@example.org:a/b.git", "v1.2")),
+        ("https://example.org/a/b@1a2b", Wanted("git", "https://example.org/a/b", "1a2b")),
+        ("https://me@example.org/a", Wanted("git", "https://me@example.org/a")),
+        ("ssh://git@example.org:22/a@main", Wanted("git", "ssh://git@example.org:22/a", "main")),
     ],
 )
 def test_a_source_is_read(text: str, wanted: Wanted) -> None:
@@ -52,6 +56,25 @@ def test_what_is_no_source_is_told_in_one_line(text: str, says: str) -> None:
         parse(text)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+async def test_a_git_repository_is_taken_at_the_commit_that_is_named(tmp_path: Path, scratch: Path):
+    repo = repository(tmp_path / "repo", LIBRARY)
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "tag", "-a", "v1", "-m", "the first")
+    write(repo, {"shapes/area.py": "later\n"})
+    git(repo, "commit", "-qam", "later")
+    for name in ("v1", first[:9], first, "HEAD~1"):
+        wanted = await pin(parse(f"{repo}@{name}"))
+        assert wanted == Wanted("git", str(repo), first), name
+    assert await trusted.commit(repo.as_uri().replace("file://", "file://localhost"), "v1") == first
+    fetched = await fetch(wanted, scratch, Pip())
+    assert fetched.files["shapes/area.py"].content == LIBRARY["shapes/area.py"].encode()
+    with pytest.raises(SourceError, match="no commit, tag or branch v2"):
+        await pin(parse(f"{repo}@v2"))
+    write(tmp_path / "plain", LIBRARY)
+    with pytest.raises(SourceError, match="leave @v1 out"):
+        parse(f"{tmp_path / 'plain'}@v1")
 
 
 async def test_a_git_repository_is_taken_at_its_commit(tmp_path: Path, scratch: Path) -> None:

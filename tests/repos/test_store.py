@@ -206,7 +206,7 @@ async def test_a_task_whose_source_has_other_bytes_is_refused(
         ([{"lib.py": "x = 1\n", "test_lib.py": "y = 1\n"}], "has no tests that pytest finds"),
         (
             [{"lib.py": "x = 1\n", "test_lib.py": "import nowhere\n"}],
-            "cannot be loaded: test_lib.py: ModuleNotFoundError: No module named 'nowhere'",
+            "cannot be loaded .test_lib.py: ModuleNotFoundError: No module named 'nowhere'",
         ),
         (
             [{"lib.py": "import nowhere\n", "test_lib.py": "def test_a():\n    pass\n"}],

@@ -110,8 +110,8 @@ def test_a_later_round_has_the_settings_of_the_run(tmp_path):
         "train.rounds": "5", "train.length_from_round": "3", "train.lr": "2e-5",
         "policy.model": "some/model",
     }  # fmt: skip
-    config, start, made = load(flags), Path("r/checkpoints/update-00004"), [Path("r/tasks")]
-    second, third = (configured(config, n, Path(f"r/rounds/{n}"), start, made) for n in (2, 3))
+    config, start = load(flags), Path("r/checkpoints/update-00004")
+    second, third = (configured(config, n, Path(f"r/rounds/{n}"), start) for n in (2, 3))
     assert second.policy.model == "r/checkpoints/update-00004" and second.train.rounds == 1
     assert second.policy.engine_dir == "r/engine"  # servers go on reading where they did
     assert second.tasks.earlier == ("old", "r/tasks")

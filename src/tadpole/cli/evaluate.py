@@ -64,7 +64,7 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
     config = saved(rundir.path / CONFIG)
     asked = config.grading.tier if tier is None else Tier(int(tier))
     with rundir.lock():
-        workshop = Workshop.open(cache_dir(), config.sandbox, asked)
+        workshop = Workshop.open(cache_dir(), config.sandbox, asked, config.tasks.wheels)
         job = Job(config, rundir, workshop, Progress())
         at_once = len(os.sched_getaffinity(0))
         found = asyncio.run(regrade_run(job, job.tasks(), tier=asked, concurrency=at_once))

@@ -1,7 +1,9 @@
 """``tadpole tasks``: make, validate, calibrate and show tasks, and what they cost."""
 
 import asyncio
+import json
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,9 @@ def make(request: Request) -> int:
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
     """
     with request.job(begins=True) as job:
-        from tadpole.stages import make as make_stage  # seconds: after a refusal, not before it
+        from tadpole.taskset import make as make_set  # seconds: after a refusal, not before it
 
-        tasks = asyncio.run(make_stage(job))
+        tasks = asyncio.run(make_set(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
         click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
@@ -71,6 +73,38 @@ def calibrate(request: Request) -> int:
 
 
 @command.command()
+@click.argument("source")
+@click.option("--wheels", default="", metavar="DIR", help="Build from these wheels alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print the remarks as JSON.")
+def doctor(source: str, wheels: str, as_json: bool) -> int:
+    """Say whether a repository can become tasks, and what is wrong with it.
+
+    SOURCE is pypi:NAME, a directory, or a git repository or its URL, perhaps with @COMMIT. Its
+    environment is built and its tests are run, as tasks make would. Exit code 1 where it cannot.
+
+    \b
+    tadpole tasks doctor ./my-project
+    """
+    from tadpole.repos.examination import Remark, examine
+    from tadpole.workshop import Workshop
+
+    store = Workshop.open(cache_dir(), wheels=wheels).store
+    found: list[Remark] = []
+
+    async def look() -> None:
+        async for remark in examine(store, source):
+            found.append(remark)
+            if not as_json:
+                fix = f"  ({remark.fix})" if remark.fix else ""
+                click.echo(f"{remark.mark} {remark.name:<11} {remark.detail}{fix}")
+
+    asyncio.run(look())
+    if as_json:
+        click.echo(json.dumps([asdict(remark) for remark in found], indent=2))
+    return int(not all(remark.ok for remark in found))
+
+
+@command.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--tier", type=click.Choice(["1", "3"]), default="1", help="How to grade.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -96,6 +130,42 @@ def validate(directory: Path, tier: str, as_json: bool) -> int:
         ),
     )
     return int(not all(v.ok for v in found))
+
+
+@command.command(name="import")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--into", type=click.Path(path_type=Path), required=True, help="Where tasks go.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def importing(directory: Path, into: Path, as_json: bool) -> int:
+    """Import Harbor tasks: DIRECTORY is one, or holds several.
+
+    Those of tadpole are checked and copied. Others must bring a Python repository with passing
+    tests, pytest tests and a solution; they pass the same gates as every task. Exit code 1 where
+    some could not be imported.
+    """
+    from tadpole.pilot.harbor.importing import import_tasks
+    from tadpole.pilot.validate import Validator
+    from tadpole.workshop import Workshop
+
+    workshop = Workshop.open(cache_dir())
+    validator = Validator(workshop.store, workshop.engine, workshop.grader)
+    found = asyncio.run(import_tasks(directory, into, validator))
+    Request.plain(as_json).result(
+        [
+            {"directory": one.directory, "task": one.task, "reason": one.reason and one.reason.name}
+            for one in found
+        ],
+        lambda: "\n".join(
+            [
+                *(
+                    f"{one.directory:<32} {one.task or f'not imported: {one.detail}'}"
+                    for one in found
+                ),
+                f"{sum(bool(one.task) for one in found)} of {len(found)} tasks imported",
+            ]
+        ),
+    )
+    return int(any(one.reason for one in found))
 
 
 @command.command()

@@ -52,7 +52,9 @@ class Request:
 
         if not begins:
             RunDir.open(self.config.run.dir)
-        workshop = Workshop.open(cache_dir(), self.config.sandbox, self.config.grading.tier)
+        workshop = Workshop.open(
+            cache_dir(), self.config.sandbox, self.config.grading.tier, self.config.tasks.wheels
+        )
         rundir = self.rundir()
         with rundir.lock():
             yield Job(self.config, rundir, workshop, self.progress)

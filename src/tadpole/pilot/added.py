@@ -2,6 +2,7 @@
 
 import difflib
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tadpole.pilot.code import LINE_END
 
@@ -23,15 +24,24 @@ class Stretch:
         return range(self.first, self.first + max(1, len(self.lines)))
 
 
-def stretches(old: bytes | None, new: bytes | None) -> list[Stretch]:
-    """What a file gains and where it loses, in the order of the new text."""
+@lru_cache(maxsize=64)  # one change is asked about many times, each time the same
+def stretches(old: bytes | None, new: bytes | None) -> tuple[Stretch, ...]:
+    """What a file gains and where it loses, in the order of the new text.
+
+    Only what lies between the first and the last difference is compared line by line.
+    """
     before, after = lines_of(old or b""), lines_of(new or b"")
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    return [
-        Stretch(start + 1, tuple(after[start:end]))
+    shorter = min(len(before), len(after))
+    head = next((n for n in range(shorter) if before[n] != after[n]), shorter)
+    left = shorter - head
+    tail = next((n for n in range(left) if before[-1 - n] != after[-1 - n]), left)
+    old_part, new_part = before[head : len(before) - tail], after[head : len(after) - tail]
+    matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False)
+    return tuple(
+        Stretch(head + start + 1, tuple(new_part[start:end]))
         for tag, _, _, start, end in matcher.get_opcodes()
         if tag != "equal"
-    ]
+    )
 
 
 def lines_of(content: bytes) -> list[str]:

@@ -1,13 +1,14 @@
 """Calibration: which tasks does the current policy sometimes solve, and under which statement?
 
 Each task is measured on its hint ladder (:mod:`tadpole.pilot.walk`) until its pass rate lies in
-the band or the moves are used up. Only the words change, never code or tests. Attempts that
+the band or the moves are used up; then other tasks may be made of it (``refine``), with what
+moves are left. Attempts that
 infrastructure broke count neither for nor against: they are made again, and a verdict that is
 still open after that is owed to the next calibration.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tadpole.pilot.decision import Rule, Verdict
 from tadpole.pilot.diversity import Quota, dealt, traits_of
@@ -18,6 +19,7 @@ from tadpole.pilot.walk import (
     MakeAttempt,
     Measured,
     Measuring,
+    Refined,
     Walk,
 )
 from tadpole.progress import Progress
@@ -27,6 +29,8 @@ from tadpole.task import Task
 __all__ = ["BAND", "TABLE", "VERDICTS", "Calibrated", "Measured", "calibrate", "fill_quota"]
 
 BAND = (0.0, 1.0)
+
+Refine = Callable[[Sequence[Walk], Mapping[str, int]], Awaitable[Sequence[Refined]]]
 
 
 async def calibrate(
@@ -45,6 +49,7 @@ async def calibrate(
     harness: str = "",
     budget: int = 0,
     quota: Quota | None = None,
+    refine: Refine | None = None,
 ) -> list[Calibrated]:
     """Measure the tasks by real attempts and return those inside the band, in their order.
 
@@ -53,7 +58,8 @@ async def calibrate(
     the task has. Attempts that ``rundir`` already holds (of ``policy``, where given) are not
     made again. ``budget`` bounds the attempts that count, of all tasks together (0: no bound):
     a task is begun only while its longest walk still fits. ``quota`` ends it as soon as enough
-    are kept, and leaves out what its caps refuse.
+    are kept, and leaves out what its caps refuse. ``refine`` makes new tasks of those that no
+    statement brings into the band; they are measured with the moves that are left.
 
     Raises UsageError where the band holds no possible count, or the budget not one task.
     """
@@ -67,20 +73,31 @@ async def calibrate(
         harness=harness,
         budget=budget,
     )
-    starts = [task.rung if start_rung is None else start_rung for task in tasks]
     limits = quota or Quota(0)
     kept: list[Calibrated] = []
+    walks: list[Walk] = []
+    moved: dict[str, int] = {}
     with progress.task("calibrate", total=len(tasks)) as bar:
 
         def taken(walk: Walk) -> bool:
+            walks.append(walk)
             bar.advance(note=f"{walk.task.name}: {_judged(walk, limits, kept)}")
             return not limits.full
 
-        await measuring.walk(tasks, starts, taken)
+        while tasks:
+            starts = [task.rung if start_rung is None else start_rung for task in tasks]
+            await measuring.walk(tasks, starts, taken, moved)
+            if refine is None or limits.full or measuring.left_out:
+                break
+            again = [one for one in await refine(walks, moved) if one.moves <= max_moves]
+            moved |= {one.task.name: one.moves for one in again}
+            tasks = [one.task for one in again]
+            walks.clear()
+            bar.update(total=(bar.total or 0) + len(tasks))
     if measuring.left_out:
         progress.say(
-            f"the budget of {budget} attempts is used up: {measuring.left_out} of "
-            f"{len(tasks)} tasks are not measured"
+            f"the budget of {budget} attempts is used up: {measuring.left_out} tasks are not "
+            "measured"
         )
     return kept
 

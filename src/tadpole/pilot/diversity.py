@@ -81,9 +81,9 @@ def traits_of(task: Task) -> Traits:
 
 
 def traits_of_candidate(candidate: Candidate, repository: str) -> Traits:
-    """The traits that its task will have; its kind where the candidate knows it."""
-    kind = getattr(candidate, "kind", TaskKind.BUG_FIX)
-    return _traits(repository, candidate.operator, kind, candidate.files, candidate.functions)
+    """The traits that its task will have."""
+    made = candidate
+    return _traits(repository, made.operator, made.kind, made.files, made.functions)
 
 
 def _traits(

@@ -15,7 +15,7 @@ from tadpole.config import saved
 from tadpole.errors import UsageError
 from tadpole.outcome import OUTCOME_POLICY
 from tadpole.pilot.decision import Verdict
-from tadpole.pilot.journal import COSTS, TABLE, Cost, Step
+from tadpole.pilot.journal import COSTS, REFINED, TABLE, Cost, Step
 from tadpole.pilot.split import Split, load_split
 from tadpole.pilot.verdict import DropReason, Stage
 from tadpole.pilot.walk import TABLE as ATTEMPTS
@@ -120,6 +120,7 @@ def harvest(path: Path) -> Harvest:
             f"{directory} holds no journal of task making: name a run, or a directory that "
             "`tadpole tasks make` has filled"
         )
+    steps += RunDir(directory).rows(REFINED, Step)
     costs = RunDir(directory).rows(COSTS, Cost)
     attempts = run.rows(ATTEMPTS, Attempt) if run else []
     verdicts = {row.name: row for row in (run.rows(VERDICTS, Measured) if run else [])}

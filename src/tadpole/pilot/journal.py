@@ -9,16 +9,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
+from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.verdict import LAST_STAGE, DropReason, Stage
 from tadpole.rundir import RunDir
-from tadpole.task import TaskKind
+from tadpole.task import Task, TaskKind
 from tadpole.trace import Record
 
 TABLE = "journal"
 SETTINGS = "making"
 COSTS = "costs"
+REFINED = "refined"  # as the journal, of what refinement tried
 
 
 class Making(Record):
@@ -51,6 +53,29 @@ class Step(Record):
     fail_to_pass: int = 0
     kind: TaskKind = TaskKind.BUG_FIX
     seconds: float = 0.0  # where there is no costs.jsonl
+
+    @classmethod
+    def of(
+        cls,
+        source: str,
+        index: int,
+        candidate: Candidate,
+        task: Task | None,
+        reason: DropReason | None,
+    ) -> Self:
+        """The row of a candidate that became a task, or of one that did not."""
+        return cls(
+            source=source,
+            index=index,
+            candidate=candidate.key,
+            operator=candidate.operator,
+            path=candidate.files[0],
+            function=candidate.functions[0] if candidate.functions else "",
+            reason=reason,
+            task=task.name if task else "",
+            fail_to_pass=len(task.fail_to_pass) if task else 0,
+            kind=candidate.kind,
+        )
 
     @property
     def stage(self) -> Stage:

@@ -93,6 +93,7 @@ def _said(path: str, old: bytes | None, new: bytes | None) -> Iterator[str]:
                 yield text
 
 
+@lru_cache(maxsize=64)
 def _prose(path: str, content: bytes) -> frozenset[int]:
     """The lines of docstrings."""
     try:

@@ -10,34 +10,34 @@ set or in earlier ones, and what a cap refuses (:mod:`tadpole.pilot.diversity`),
 import asyncio
 import hashlib
 import random
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tadpole.errors import GraderError, SandboxDied, SandboxStartError, UsageError
+from tadpole.errors import UsageError
 from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.diversity import NO_CAPS, Caps, Quota, traits_of, traits_of_candidate
 from tadpole.pilot.journal import COSTS, SETTINGS, TABLE, Cost, Making, Step
+from tadpole.pilot.judge import Judged, judge
 from tadpole.pilot.likeness import Likeness, lines_of, lines_of_candidate
+from tadpole.pilot.origin import Origin
 from tadpole.pilot.proposers.singlesite import SingleSite, Style
 from tadpole.pilot.screening import BATCH
 from tadpole.pilot.split import SourceFile
-from tadpole.pilot.stream import Ahead, Judged, Stream, next_up, wanting
+from tadpole.pilot.stream import Ahead, Stream, next_up, wanting
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
-from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.pilot.verdict import DropReason
 from tadpole.progress import Bar, Progress
 from tadpole.protocols import Grader, Proposer, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
-from tadpole.task import Task, TaskKind
+from tadpole.task import Task
 from tadpole.timing import cpu_seconds
 from tadpole.together import end
 
-RETRIES = 2  # of a candidate whose validation infrastructure broke
 WORKERS = 2
 
 
@@ -58,13 +58,15 @@ async def make_tasks(
     earlier: Sequence[Path] = (),
     caps: Caps = NO_CAPS,
     closed: Collection[SourceFile] = (),
+    origins: dict[str, Origin] | None = None,
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
     (0: any edit); ``rules`` say what makes a task; ``earlier`` are directories of tasks that none
-    may be like; ``caps`` say how many of ``count`` may be alike; no file of ``closed`` is edited.
-    Calling it again with the same ``out`` goes on where it stopped.
+    may be like; ``caps`` say how many of ``count`` may be alike; no file of ``closed`` is edited;
+    ``origins`` is filled with what each task was made of, by its name. Calling it again with the
+    same ``out`` goes on where it stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
     cannot become a snapshot, TaskError for an earlier directory without tasks, and SandboxError
@@ -76,8 +78,8 @@ async def make_tasks(
     out.mkdir(parents=True, exist_ok=True)
     run = RunDir(out)
     with run.lock(), progress.task("make tasks", total=count) as bar:
-        judge = validator or Validator(store, engine, grader, rules)
-        making = _Making(run, judge, bar, Quota(count, caps))
+        checks = validator or Validator(store, engine, grader, rules)
+        making = _Making(run, checks, bar, Quota(count, caps), {} if origins is None else origins)
         for task in before:
             making.known.add(lines_of(task))
         streams: list[Stream] = []
@@ -97,8 +99,8 @@ async def make_tasks(
                 seed=seed,
                 proposer=chosen.name,
                 max_dictated=max_dictated_chars,
-                mutants=judge.rules.mutants,
-                min_kill_rate=judge.rules.min_kill_rate,
+                mutants=checks.rules.mutants,
+                min_kill_rate=checks.rules.min_kill_rate,
                 caps=_told(caps),
                 earlier=_digest(before),
             )
@@ -110,7 +112,15 @@ async def make_tasks(
 
 
 class _Making:
-    def __init__(self, run: RunDir, validator: Validator, bar: Bar, quota: Quota) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        validator: Validator,
+        bar: Bar,
+        quota: Quota,
+        origins: dict[str, Origin],
+    ) -> None:
+        self.origins = origins
         self.run = run
         self.validator = validator
         self.bar = bar
@@ -143,8 +153,10 @@ class _Making:
                         f"{self.run.path} was made by another version of tadpole: choose another "
                         "directory, or remove it first"
                     )
-            if task is not None:
-                self._take(task, stream)
+                if task is not None:
+                    self._take(task, stream, ahead.candidate)
+            elif task is not None:
+                self._count(task)
 
     async def fill(self, streams: Sequence[Stream], count: int) -> None:
         """Write down one candidate after the other until the count is reached."""
@@ -190,17 +202,7 @@ class _Making:
 
     async def _judge(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Judged:
         async with self.free:
-            start = time.monotonic()
-            for attempt in range(RETRIES + 1):
-                try:
-                    task = await self.validator.validate(snapshot, candidate, name)
-                    return Judged(task, None, time.monotonic() - start)
-                except Dropped as drop:
-                    return Judged(None, drop.reason, time.monotonic() - start)
-                except (SandboxDied, SandboxStartError, GraderError):
-                    if attempt == RETRIES:
-                        raise
-            raise AssertionError("unreachable")
+            return await judge(self.validator, snapshot, candidate, name)
 
     def _commit(self, stream: Stream, judged: Judged | None) -> None:
         """Write the next candidate of a stream down; ``judged`` None where it was refused."""
@@ -211,6 +213,8 @@ class _Making:
             task, reason = judged.task, judged.reason
         if task is not None and any(_same(task, other) for other in stream.kept):
             task, reason = None, DropReason.DUPLICATE
+        if task is not None and self.known.has_like(lines_of(task)):
+            task, reason = None, DropReason.ALIKE  # of what was written, told only by the task
         if task is not None:
             taskdir.save(task, self.run.path)
         spent, self.spent = cpu_seconds() - self.spent, cpu_seconds()
@@ -221,30 +225,22 @@ class _Making:
             cpu_seconds=round(spent, 3),
         )
         self.run.append(COSTS, cost)
-        step = Step(
-            source=stream.source,
-            index=stream.index,
-            candidate=candidate.key,
-            operator=candidate.operator,
-            path=candidate.files[0],
-            function=candidate.functions[0] if candidate.functions else "",
-            reason=reason,
-            task=task.name if task else "",
-            fail_to_pass=len(task.fail_to_pass) if task else 0,
-            kind=task.kind if task else getattr(candidate, "kind", TaskKind.BUG_FIX),
-        )
+        step = Step.of(stream.source, stream.index, candidate, task, reason)
         self.run.append(TABLE, step)
         stream.pop()
         if task is not None:
-            self._take(task, stream)
+            self._take(task, stream, candidate)
         self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
 
-    def _take(self, task: Task, stream: Stream | None) -> None:
+    def _take(self, task: Task, stream: Stream, candidate: Candidate) -> None:
+        self._count(task)
+        self.origins[task.name] = Origin(stream.snapshot, candidate)
+        stream.kept.append(task)
+        self.bar.advance(1)
+
+    def _count(self, task: Task) -> None:
         self.known.add(lines_of(task))
         self.quota.take(traits_of(task))
-        if stream is not None:
-            stream.kept.append(task)
-            self.bar.advance(1)
 
 
 def _outside(

@@ -34,14 +34,22 @@ CLOSING = "Correct the source code so that this works again. Do not change the t
 
 
 def ladder(
-    project: str, candidate: Candidate, symptom: Symptom, pristine: Code, dictated: Dictated
+    project: str,
+    candidate: Candidate,
+    symptoms: Sequence[Symptom],
+    pristine: Code,
+    dictated: Dictated,
 ) -> tuple[Hint, ...]:
-    """All statements for a candidate with one site."""
+    """All statements for a candidate with one site.
+
+    ``symptoms``: the first is told; the others too, where nothing else says what is right.
+    """
     site = candidate.sites[0]
-    told = without_leak(symptom, hidden_names(candidate.sites, pristine.text))
+    names = hidden_names(candidate.sites, pristine.text)
+    told, *others = (without_leak(symptom, names) for symptom in symptoms)
     parts = [
         f"Something in {project} is broken. {seen(told)}",
-        reproduction(told),
+        joined([reproduction(told), *(joined([seen(o), reproduction(o)]) for o in others)]),
         f"The mistake is in the module `{site.path}`.",
         _function(candidate, pristine),
         f"It is near line {site.line} of that file.",

@@ -11,19 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.judge import Judged
 from tadpole.pilot.likeness import Lines
-from tadpole.pilot.verdict import DropReason
 from tadpole.repos.snapshot import Snapshot
 from tadpole.task import Task
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What validation said: a task or a reason."""
-
-    task: Task | None
-    reason: DropReason | None
-    seconds: float
 
 
 @dataclass

@@ -2,12 +2,11 @@
 
 Two questions, for the two ways in which a task comes to be.
 
-*Written* tasks (:func:`untold`): names, texts, numbers and exceptions that the solution chose
+*Written* tasks (:class:`Chosen`): names, texts, numbers and exceptions that the solution chose
 and the tests check must be in the statement, or in the repository that the agent reads.
 
-*Mutations* (:func:`sufficient`): the function that was broken has a docstring or stands in the
-project's documentation; or each failing test fails with an error that the statement tells, or is
-told itself. The dictated edit is always enough.
+*Mutations* (:func:`documented`): the function that was broken, or its class, has a docstring, or
+it stands in the project's guides. Where it does not, :mod:`tadpole.pilot.admission` asks more.
 
 Does not guard against: behaviour that a solver has to guess although no name or value of it is
 new, for example an order of results. A person may read the statements with ``tasks show``.
@@ -16,12 +15,12 @@ new, for example an order of results. A person may read the statements with ``ta
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tadpole.pilot.added import stretches
 from tadpole.pilot.code import Code, parse
-from tadpole.pilot.symptom import Symptom
 from tadpole.task import FileChange
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -47,28 +46,32 @@ def untold(
     ``start`` holds every file that the start differs in from ``tree`` or that is edited, None
     where there is none.
     """
-    chosen = _Chosen(tree, start, solved)
-    missing: dict[str, None] = {}
-    for test in tests:
-        try:
-            module = Code.decode(test.path, test.content or b"").tree
-        except ValueError:
-            continue
-        missing.update(dict.fromkeys(chosen.unknown(module, statement)))
-    return tuple(missing)
+    return Chosen(tree, start, solved).untold(statement, tests)
 
 
-class _Chosen:
-    """The names and values that a solution brings along."""
+class Chosen:
+    """The names and values that a solution brings along: many statements are held against them."""
 
     def __init__(self, tree: Path, start: Contents, solved: Contents) -> None:
-        texts = [text for path, text in _texts(tree).items() if path not in start]
-        texts += [(content or b"").decode("utf-8", "replace") for content in start.values()]
-        self._readable, added = "\n".join(texts), _added(start, solved)
-        self._names = _found(_WORD, added) - _found(_WORD, self._readable)
-        self._numbers = _found(_NUMBER, added) - _found(_NUMBER, self._readable) - _COMMON
+        readable = [file for path, file in _files(tree).items() if path not in start]
+        readable += [_File.of(content or b"") for content in start.values()]
+        added = _added(start, solved)
+        self._names = _found(_WORD, added) - _read_in(readable, _found(_WORD, added))
+        numbers = _found(_NUMBER, added) - _COMMON
+        self._numbers = numbers - _read_in(readable, numbers)
         self._raised = frozenset(re.findall(r"\braise\s+(?:\w+\.)*([A-Z]\w*)", added))
-        self._strings = added
+        self._strings, self._readable = added, readable
+
+    def untold(self, statement: str, tests: Sequence[FileChange]) -> tuple[str, ...]:
+        """What the tests check that neither the statement nor the repository tells."""
+        missing: dict[str, None] = {}
+        for test in tests:
+            try:
+                module = Code.decode(test.path, test.content or b"").tree
+            except ValueError:
+                continue
+            missing.update(dict.fromkeys(self.unknown(module, statement)))
+        return tuple(missing)
 
     def unknown(self, module: ast.Module, statement: str) -> Iterator[str]:
         """The names and values of a test module that nobody was told."""
@@ -95,7 +98,7 @@ class _Chosen:
         return (
             len(value) >= _SHORTEST
             and value in self._strings
-            and value not in self._readable
+            and not any(value in file.text for file in self._readable)
             and value not in statement
         )
 
@@ -144,40 +147,54 @@ def _found(pattern: re.Pattern[str], text: str) -> frozenset[str]:
     return frozenset(pattern.findall(text))
 
 
+@dataclass(frozen=True)
+class _File:
+    """A text, with its words and numbers."""
+
+    text: str
+    tokens: frozenset[str]
+
+    @classmethod
+    def of(cls, content: bytes) -> "_File":
+        text = content.decode("utf-8", "replace")
+        return cls(text, _found(_WORD, text) | _found(_NUMBER, text))
+
+
+def _read_in(files: Sequence[_File], tokens: frozenset[str]) -> frozenset[str]:
+    """Those of the tokens that a reader meets."""
+    return frozenset(token for token in tokens if any(token in file.tokens for file in files))
+
+
 @lru_cache(maxsize=4)  # trees lie in a cache that is named by their content
-def _texts(tree: Path) -> dict[str, str]:
+def _files(tree: Path) -> dict[str, _File]:
     """What the agent can read, by path."""
     paths = (path for path in sorted(tree.rglob("*")) if path.suffix in _TEXTS and path.is_file())
-    return {
-        path.relative_to(tree).as_posix(): _read(path).decode("utf-8", "replace") for path in paths
-    }
+    return {path.relative_to(tree).as_posix(): _File.of(_read(path)) for path in paths}
 
 
 # --- mutations -----------------------------------------------------------------------------------
 
 
 def documented(tree: Path, pristine: Code, functions: Iterable[str]) -> bool:
-    """Whether each function says what it is for, in its docstring or in the project's guides."""
-    docstrings = {one.name: one.docstring for one in pristine.functions}
+    """Whether each function says what it is for: its docstring, its class's, or a guide."""
+    told = {one.name for one in pristine.functions if one.docstring}
+    told |= {
+        node.name
+        for node in ast.walk(pristine.tree)
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node)
+    }
+    guides = _guides(tree)
     return all(
-        docstrings.get(name) or name.rpartition(".")[2] in _guides(tree) for name in functions
+        name in told or told.intersection(name.split(".")[:-1]) or name.split(".")[-1] in guides
+        for name in functions
     )
 
 
 @lru_cache(maxsize=4)
 def _guides(tree: Path) -> frozenset[str]:
     """The names that README and other guides write as code: followed by a bracket, or quoted."""
-    text = "\n".join(text for path, text in _texts(tree).items() if path.endswith(_GUIDES))
+    text = "\n".join(one.text for path, one in _files(tree).items() if path.endswith(_GUIDES))
     return frozenset(a or b for a, b in re.findall(r"(\w+)\(|`(?:\w+\.)*(\w+)`", text))
-
-
-def sufficient(told: Sequence[Symptom], failing: Sequence[Symptom]) -> bool:
-    """Whether each failure is one that was told, or an error of a kind that was told.
-
-    For code that nothing documents. An assertion that is not told could want anything.
-    """
-    errors = {symptom.exception for symptom in told if not symptom.is_assertion}
-    return all(symptom in told or symptom.exception in errors for symptom in failing)
 
 
 def parses(path: str, content: bytes | None) -> bool:

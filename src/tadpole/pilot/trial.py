@@ -1,5 +1,6 @@
 """The rules of a task, and the test runs of one candidate in one box: what is hidden."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ class Rules:
     def limit(self, seconds: float) -> float:
         """The longest that a test may take which takes ``seconds`` before any change."""
         return max(self.shortest_limit, self.slack * seconds)
+
+    def deadline(self, seconds: float) -> float:
+        """The longest that a grading may take whose tests take ``seconds`` before any change.
+
+        In steps of ten seconds: durations that were measured anew hardly change a task.
+        """
+        return 10.0 * math.ceil(2 + self.slack * seconds / 10)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 2. that it is so under two more hash seeds, once in reverse order (the same)
 3. without the hidden tests, what stays visible still runs
 4. of a composed bug, each part matters (:mod:`tadpole.pilot.inverse`)
-5. statements, and where an edit is dictated it gives exactly the pristine file
+5. statements that tell enough (:mod:`tadpole.pilot.admission`), and where an edit is dictated it
+   gives exactly the pristine file; nobody can read the answer (:mod:`tadpole.pilot.leak`)
 6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`)
 7. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
 
@@ -18,12 +19,11 @@ no mutant shows.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tadpole.pilot import inverse, leak, request, statement, symptom
+from tadpole.pilot import admission, inverse, leak, request, statement, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
-from tadpole.pilot.hide import by_file
-from tadpole.pilot.proof import prove
+from tadpole.pilot.proof import hidden_files, prove
 from tadpole.pilot.rivals import strength_of_written
 from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
@@ -81,12 +81,21 @@ class Validator:
             await sandbox.close()
         symptoms = [self._symptom(snapshot, found, group) for group in groups]
         codes = {path: code for path in candidate.files if (code := sources.code(path))}
+        failing = admission.groups(found.failures, snapshot.tree)
+        symptoms += admission.others(candidate, codes, snapshot.tree, symptoms, failing)
         if dictated is None:
             hints = request.ladder(snapshot.name, candidate, symptoms, codes)
         else:
             [code] = codes.values()
-            hints = statement.ladder(snapshot.name, candidate, symptoms[0], code, dictated)
+            hints = statement.ladder(snapshot.name, candidate, symptoms, code, dictated)
         task = self._task(snapshot, candidate, name, found, visible, hints)
+        documented = admission.known(candidate, codes, snapshot.tree)
+        hints = admission.admitted(
+            task, snapshot.tree, documented=documented, told=symptoms, failing=failing
+        )
+        if not hints:
+            raise Dropped(DropReason.UNTOLD)
+        task = replace(task, hints=hints, rung=hints[-1].rung)
         if dictated is not None:
             _check(task, dictated)
         if leak.of_answer(snapshot, task):
@@ -171,7 +180,7 @@ class Validator:
             recipe=snapshot.recipe,
             start=tuple(sorted((*candidate.changes, *visible), key=lambda change: change.path)),
             gold=tuple(pristine_file(snapshot, path) for path in candidate.files),
-            hidden=_hidden(snapshot, (*found.failing, *found.green)),
+            hidden=tuple(hidden_files(snapshot, (*found.failing, *found.green))),
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
@@ -184,7 +193,7 @@ class Validator:
                 edited_functions=candidate.functions,
                 origin=candidate.origin,
             ),
-            test_seconds=round(20 + self.rules.slack * seconds, 1),
+            test_seconds=self.rules.deadline(seconds),
         )
 
 
@@ -195,15 +204,3 @@ def _check(task: Task, dictated: Dictated) -> None:
     repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
     if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
         raise Dropped(DropReason.UNDICTATED)
-
-
-def _hidden(snapshot: Snapshot, ids: Sequence[str]) -> tuple[FileChange, ...]:
-    """The test files of these ids and the conftest files above them, as they were."""
-    paths = set(by_file(ids))
-    for path in tuple(paths):
-        parts = path.split("/")[:-1]
-        for depth in range(len(parts) + 1):
-            conftest = "/".join([*parts[:depth], "conftest.py"])
-            if (snapshot.tree / conftest).is_file():
-                paths.add(conftest)
-    return tuple(pristine_file(snapshot, path) for path in sorted(paths))

@@ -10,9 +10,10 @@ byte of the table of verdicts.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from tadpole.errors import UsageError
@@ -91,6 +92,14 @@ class Walk:
         return sum(one.valid for one, _ in self.steps)
 
 
+@dataclass(frozen=True)
+class Refined:
+    """A task that came of others, and how often these were moved, this time included."""
+
+    task: Task
+    moves: int
+
+
 @dataclass
 class Measuring:
     """Measures tasks and writes their steps down.
@@ -127,12 +136,17 @@ class Measuring:
         self._free = asyncio.Semaphore(self.concurrency)
 
     async def walk(
-        self, tasks: Sequence[Task], starts: Sequence[int], taken: Callable[[Walk], bool]
+        self,
+        tasks: Sequence[Task],
+        starts: Sequence[int],
+        taken: Callable[[Walk], bool],
+        moved: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Walk each task from its rung of ``starts``; ``taken`` gets the walks in that order.
 
-        It ends early where ``taken`` says False, or where the budget might not cover the next.
-        Raises UsageError where the budget does not even cover the first.
+        ``moved`` are the moves that tasks, by name, have behind them already. It ends early where
+        ``taken`` says False, or where the budget might not cover the next. Raises UsageError
+        where the budget does not even cover the first.
         """
         queue = deque(zip(tasks, starts, strict=True))
         if queue and self.budget and not self.spent and self._longest(queue[0][0]) > self.budget:
@@ -145,7 +159,7 @@ class Measuring:
         try:
             while True:
                 while queue and self._may_begin(queue[0][0], running):
-                    running.append(asyncio.create_task(self._along(*queue.popleft())))
+                    running.append(asyncio.create_task(self._along(*queue.popleft(), moved)))
                 if not running:
                     self.left_out += len(queue)
                     return
@@ -176,12 +190,13 @@ class Measuring:
         """Attempts of the longest walk."""
         return self.rule.samples * min(self.max_moves + 1, len(task.hints))
 
-    async def _along(self, task: Task, start: int) -> Walk:
+    async def _along(self, task: Task, start: int, moved: Mapping[str, int]) -> Walk:
         rungs = sorted(hint.rung for hint in task.hints)
         at = max((i for i, rung in enumerate(rungs) if rung <= start), default=0)
         walk = Walk(task)
+        moves = self.max_moves - moved.get(task.name, 0)
         seen: set[int] = set()
-        while 0 <= at < len(rungs) and at not in seen and len(seen) <= self.max_moves:
+        while 0 <= at < len(rungs) and at not in seen and len(seen) <= moves:
             seen.add(at)
             measured, verdict = await self._measure(task.at_rung(rungs[at]))
             walk.steps.append((measured, verdict))

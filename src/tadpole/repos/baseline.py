@@ -21,6 +21,7 @@ from tadpole.repos.box import PYTHON, WORKDIR
 from tadpole.repos.testrun import LineCoverage, TestReport, run_tests, with_reporter
 from tadpole.task import Recipe
 
+FORMAT = 2  # of the file; a baseline of another one is measured again
 SUITE_SECONDS = 300.0  # deadline of one run
 TEST_SECONDS = 60.0  # limit of one test
 ENOUGH = 0.5  # share of the suite that has to be stable
@@ -70,6 +71,7 @@ async def measure(
         "collected": len(plain.statuses),
         "suite_seconds": round(plain.wall, 3),
         **_aside(plain.statuses, reports, set(stable)),
+        "red": _told_red(red, reports),
         **_index(covered, stable),
     }
     return json.dumps(data, separators=(",", ":")).encode()
@@ -152,10 +154,16 @@ def _refuse(report: TestReport, name: str) -> None:
     if report.collection_errors:
         where, message = next(iter(report.collection_errors.items()))
         said = _last_line(message)
-        raise SourceError(f"the tests of {name} cannot be loaded: {where}: {said}")
+        raise SourceError(
+            f"the tests of {name} cannot be loaded ({where}: {said}): name what they need with "
+            "[tool.tadpole] requirements in its pyproject.toml, or other test_paths"
+        )
     if not report.finished or report.exit_code in (3, 4):
         said = _last_line(report.output_tail)
-        raise SourceError(f"pytest cannot run the tests of {name}: {said}")
+        raise SourceError(
+            f"pytest cannot run the tests of {name} ({said}): name what they need with "
+            "[tool.tadpole] requirements in its pyproject.toml, or other pytest_args"
+        )
     raise SourceError(
         f"{name} has no tests that pytest finds below its test paths: name others with "
         "[tool.tadpole] test_paths in its pyproject.toml"
@@ -180,6 +188,16 @@ def _aside(
         kind = "flaky" if len(statuses) > 1 else statuses.pop().value
         if kind in found:
             found[kind].append(node_id)
+    return found
+
+
+def _told_red(red: list[str], reports: list[TestReport]) -> dict[str, str]:
+    """The first line of why each of them failed, where it did in every run."""
+    found = {}
+    for node_id in red:
+        failures = [report.failures.get(node_id) for report in reports]
+        if all(failures) and failures[0] is not None:
+            found[node_id] = (failures[0].message.strip().splitlines() or [""])[0][:200]
     return found
 
 

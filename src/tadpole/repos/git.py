@@ -1,8 +1,10 @@
 """Git with nothing of the machine in it: no user configuration, hooks, prompts or identity."""
 
 import os
+import re
 import shutil
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tadpole import process
 from tadpole.errors import NetworkError, SourceError, TadpoleError
@@ -25,6 +27,7 @@ _NO_NETWORK = (
     "Temporary failure in name resolution",
     "Name or service not known",
 )
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 NETWORK_SECONDS = 600.0
 LOCAL_SECONDS = 120.0
 
@@ -59,14 +62,31 @@ def is_repository(path: Path) -> bool:
     return bare or (path / ".git").exists()
 
 
-async def head(url: str) -> str:
-    """The commit that HEAD names at a URL. Raises SourceError, NetworkError."""
-    listed = await _git("ls-remote", "--", url, "HEAD", timeout=NETWORK_SECONDS)
+async def commit(url: str, revision: str) -> str:
+    """The commit that a name (HEAD, a branch, a tag, a commit) stands for at a URL.
+
+    Raises SourceError, NetworkError.
+    """
+    if _COMMIT.fullmatch(revision):
+        return revision
+    if url.startswith("file://"):  # here also the short form of a commit can be told
+        here = unquote(urlsplit(url).path)
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}")
+        found = await _git("-C", here, *asked, timeout=LOCAL_SECONDS)
+        if found.ok:
+            return found.stdout.split()[0].decode()
+    listed = await _git("ls-remote", "--", url, revision, revision + "^{}", timeout=NETWORK_SECONDS)
     if not listed.ok:
         raise _unreachable(url, listed)
     if not listed.stdout.strip():
-        raise SourceError(f"{url} has no commit yet: commit something first")
-    return listed.stdout.split()[0].decode()
+        if revision == "HEAD":
+            raise SourceError(f"{url} has no commit yet: commit something first")
+        raise SourceError(
+            f"{url} has no commit, tag or branch {revision}: give its name, or all 40 digits"
+        )
+    lines = [line.split() for line in listed.stdout.decode().splitlines()]
+    peeled = [name for name, place in lines if place.endswith("^{}")]  # what a tag points to
+    return (peeled or [lines[0][0]])[0]
 
 
 async def checkout(url: str, commit: str, into: Path) -> None:

@@ -39,6 +39,21 @@ class Pip:
     options: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def offline(cls, wheels: Path) -> "Pip":
+        """One that takes everything from a directory of wheels and source distributions.
+
+        Raises SourceError where there is no such directory.
+        """
+        if not wheels.is_dir():
+            raise SourceError(
+                f"there is no directory of wheels at {wheels}: pip download -d {wheels} NAME"
+            )
+        found = str(wheels.resolve())
+        return cls(
+            env={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": found, "PIP_CONFIG_FILE": "/dev/null"}
+        )
+
     async def fetch(self, requirement: str, name: str, into: Path) -> Path:
         """Download the source distribution of a requirement; its path.
 

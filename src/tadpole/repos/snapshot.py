@@ -60,6 +60,11 @@ class Baseline:
         return {kind: tuple(self._data.get(kind, ())) for kind in kinds}
 
     @cached_property
+    def red(self) -> Mapping[str, str]:
+        """Ids that failed in every run, each with the first line of why."""
+        return dict(self._data.get("red", {}))
+
+    @cached_property
     def seconds(self) -> Mapping[str, float]:
         """Duration of each stable test, set-up and tear-down included."""
         return dict(zip(self.stable, self._data["seconds"], strict=True))

@@ -36,6 +36,8 @@ class Fetched:
 def parse(text: str) -> Wanted:
     """Read "pypi:NAME", "pypi:NAME==VERSION", a path, or a git URL.
 
+    A git repository may be followed by "@" and a commit, a tag or a branch.
+
     Raises SourceError, one line that says what to type.
     """
     if text.startswith("pypi:"):
@@ -46,11 +48,23 @@ def parse(text: str) -> Wanted:
     if text.startswith("-"):
         raise SourceError(f"{text!r} is no repository: give a path, a git URL, or pypi:NAME")
     if _REMOTE.match(text):
-        return Wanted("git", text.removeprefix("git+"))
+        text = text.removeprefix("git+")
+        scheme = re.match(r"[a-z+]+://[^/]*/?|[^/@]+@[^/]+:", text)
+        start = scheme.end() if scheme else 0
+        place, at, revision = text[start:].rpartition("@")
+        if at and place and "/" not in revision:
+            return Wanted("git", text[:start] + place, revision)
+        return Wanted("git", text)
     path = Path(text).expanduser()
     if path.is_dir():
         path = path.resolve()
         return Wanted("git" if git.is_repository(path) else "directory", str(path))
+    before, at, revision = text.rpartition("@")
+    clone = Path(before).expanduser()
+    if at and revision and clone.is_dir():
+        if not git.is_repository(clone.resolve()):
+            raise SourceError(f"{before} is no git repository: leave @{revision} out")
+        return Wanted("git", str(clone.resolve()), revision)
     hint = f", or pypi:{text}" if _NAME.fullmatch(text) else ", or pypi:NAME"
     raise SourceError(f"there is no repository at {text!r}: give a directory, a git URL{hint}")
 
@@ -60,10 +74,11 @@ async def pin(wanted: Wanted) -> Wanted:
 
     Raises SourceError.
     """
+    if wanted.kind == "git":
+        commit = await git.commit(_url(wanted.location), wanted.version or "HEAD")
+        return Wanted("git", wanted.location, commit)
     if wanted.version or wanted.kind == "pypi":
         return wanted
-    if wanted.kind == "git":
-        return Wanted("git", wanted.location, await git.head(_url(wanted.location)))
     return Wanted("directory", wanted.location, _directory(wanted).source.version)
 
 

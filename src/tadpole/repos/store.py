@@ -47,37 +47,53 @@ class Store:
         full), SandboxError.
         """
         with explained(self.cache):
-            wanted = source.parse(source_text)
-            if wanted.kind == "pypi" and not wanted.version:
-                wanted = replace(wanted, version=release(wanted.location))
-            found, tree = await self._source(await source.pin(wanted))
+            found, tree = await self.fetched(source_text)
             recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
-            built = await self._runtimes.resolve(Project(found, recipe, tree))
-            key = _snapshot_key(found, built)
-            tree = await self._complete(tree, built)
-            found = replace(found, licence=built.licence)
+            return await self.measured(*await self.built(found, recipe, tree))
 
-            async def measure(place: Path) -> None:
-                name = f"{found.location} {found.version[:12]}"
-                await asyncio.to_thread(box.modules)
-                spec = self._spec(tree, built.venv, built.recipe)
-                loop = asyncio.get_running_loop()
-                slots = self._slots.setdefault(loop, asyncio.Semaphore(SUITES_AT_ONCE))
-                data = await baseline.measure(self.engine, spec, built.recipe, name, slots)
-                baseline.write(place, data)
-                about = {"source": asdict(found), "recipe": asdict(built.recipe)}
-                (place / "snapshot.json").write_text(json.dumps(about, indent=1))
+    async def fetched(self, source_text: str) -> tuple[Source, Path]:
+        """First step of a snapshot: the pristine tree of a source. Raises SourceError."""
+        wanted = source.parse(source_text)
+        if wanted.kind == "pypi" and not wanted.version:
+            wanted = replace(wanted, version=release(wanted.location))
+        return await self._source(await source.pin(wanted))
 
-            place = await self._snapshots.get(key, measure)
-            return Snapshot(
-                key=key,
-                source=found,
-                recipe=built.recipe,
-                runtime=built.key,
-                tree=tree,
-                venv=built.venv,
-                baseline=Baseline(place / "baseline.json", tree),
-            )
+    async def built(
+        self, found: Source, recipe: Recipe, tree: Path
+    ) -> tuple[Source, Runtime, Path]:
+        """Second step: its environment, and the tree with what its build makes.
+
+        Raises SourceError.
+        """
+        built = await self._runtimes.resolve(Project(found, recipe, tree))
+        tree = await self._complete(tree, built)
+        return replace(found, licence=built.licence), built, tree
+
+    async def measured(self, found: Source, built: Runtime, tree: Path) -> Snapshot:
+        """Last step: what its tests do. Raises SourceError, SandboxError."""
+        key = _snapshot_key(found, built)
+
+        async def measure(place: Path) -> None:
+            name = f"{found.location} {found.version[:12]}"
+            await asyncio.to_thread(box.modules)
+            spec = self._spec(tree, built.venv, built.recipe)
+            loop = asyncio.get_running_loop()
+            slots = self._slots.setdefault(loop, asyncio.Semaphore(SUITES_AT_ONCE))
+            data = await baseline.measure(self.engine, spec, built.recipe, name, slots)
+            baseline.write(place, data)
+            about = {"source": asdict(found), "recipe": asdict(built.recipe)}
+            (place / "snapshot.json").write_text(json.dumps(about, indent=1))
+
+        place = await self._snapshots.get(f"{key}-{baseline.FORMAT}", measure)
+        return Snapshot(
+            key=key,
+            source=found,
+            recipe=built.recipe,
+            runtime=built.key,
+            tree=tree,
+            venv=built.venv,
+            baseline=Baseline(place / "baseline.json", tree),
+        )
 
     async def tree(self, task: Task) -> Path:
         """Where the agent starts: pristine files with ``task.start``, in a one-commit repository.

@@ -6,6 +6,7 @@ module          proposes                                                     kin
 ``singlesite``  one operator at one place of covered code                    bug fix
 ``composition`` two or three such bugs at once                               bug fix
 ``history``     what people once changed, taken back                         as its words say
+``pairs``       a commit's tests over its parent's code                      as its words say
 ``removal``     a body, or a group of helpers that run together, taken out   feature
 ``rename``      a routine under its old name, everywhere                     refactor
 ``migration``   calls that the running Python no longer knows                migration

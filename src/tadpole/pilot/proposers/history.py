@@ -2,8 +2,8 @@
 
 Every commit whose change of the library reverses cleanly is a candidate: a change that a person
 made, asked for in that person's words, with the tests that were written for it. At the commit
-itself its change always reverses: a source that names a commit gives the historical pair, its
-parent's code under its tests. Only a clone on this machine has a history.
+itself its change always reverses: that is the historical pair (``pairs``).
+Only a clone on this machine has a history.
 """
 
 import ast
@@ -19,7 +19,6 @@ from tadpole.pilot.commits import Clone, Commit
 from tadpole.pilot.commitwords import cleaned, kind_of
 from tadpole.pilot.sources import Sources, is_library, sources_of
 from tadpole.repos.snapshot import Snapshot
-from tadpole.task import Recipe
 
 OPERATOR = "revert"
 MODULE = "<module>"  # stands for the function where an edit is in none
@@ -85,20 +84,6 @@ class History:
             request=_request(commit.words),
             origin=commit.id,
         )
-
-
-def pairs(place: Path, version: str, recipe: Recipe, most: int = 2000) -> list[str]:
-    """Commits that changed both the library and its tests, newest first: each gives a pair.
-
-    Raises SourceError where git cannot read the clone.
-    """
-    found = []
-    for commit in Clone(place).commits(version, most):
-        paths = [edit.path for edit in commit.edits]
-        changed = any(is_library(path, recipe) for path in paths)
-        if changed and not all(is_library(path, recipe) for path in [*paths, *commit.others]):
-            found.append(commit.id)
-    return found
 
 
 def _text(content: bytes | None) -> Code | None:

@@ -1,0 +1,102 @@
+"""Which statements of a ladder may be given: those that tell enough, and not the answer.
+
+A rung is enough where each failing test asks for something that a solver can know: the broken
+function is documented (:func:`tadpole.pilot.sufficiency.documented`), or the rung tells the test's
+failure, or an unexpected error of the same kind; and where it leaves out no name and no value that
+only the repair would bring back. A rung that quotes a line of the repair is left out as well. The
+dictated rung tells all of it on purpose.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tadpole.pilot import leak, sufficiency, symptom
+from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.code import Code
+from tadpole.pilot.hide import by_file, source_of
+from tadpole.pilot.statement import TOP
+from tadpole.pilot.symptom import Symptom
+from tadpole.repos.testrun import Failure
+from tadpole.task import FileChange, Hint, Task, TaskKind
+
+MOST_TOLD = 8  # failing test functions that a statement tells one by one
+
+Groups = Mapping[str, Sequence[Symptom]]
+
+
+def groups(failures: Mapping[str, Failure], tree: Path) -> Groups:
+    """What each failing test function shows, one symptom for each set of parameters."""
+    found: dict[str, list[Symptom]] = {}
+    for node_id, failure in failures.items():
+        shown = symptom.read(node_id, failure, tree)
+        found.setdefault(node_id.partition("[")[0], []).append(shown)
+    return found
+
+
+def others(
+    candidate: Candidate,
+    codes: Mapping[str, Code],
+    tree: Path,
+    told: Sequence[Symptom],
+    failing: Groups,
+) -> list[Symptom]:
+    """What has to be told besides, of code that nobody has documented."""
+    if known(candidate, codes, tree):
+        return []
+    missing = [shown[0] for shown in failing.values() if not set(shown) & set(told)]
+    return list(dict.fromkeys(missing))[:MOST_TOLD]
+
+
+def known(candidate: Candidate, codes: Mapping[str, Code], tree: Path) -> bool:
+    """Whether what is asked for can be read: in the request itself, or in the documentation."""
+    if candidate.request and candidate.kind is not TaskKind.BUG_FIX:
+        return True
+    return all(
+        any(sufficiency.documented(tree, code, [name]) for code in codes.values())
+        for name in candidate.functions
+    )
+
+
+def admitted(
+    task: Task, tree: Path, *, documented: bool, told: Sequence[Symptom], failing: Groups
+) -> tuple[Hint, ...]:
+    """The rungs of a task that may be given, in order; none where not even the last tells enough.
+
+    ``told`` are the symptoms that its rungs from 1 on tell; rung 0 tells their errors alone.
+    """
+    start = {change.path: change.content for change in task.start}
+    solved = {change.path: change.content for change in task.gold}
+    tests, chosen = _deciding(task), sufficiency.Chosen(tree, start, solved)
+    errors = {shown.exception for shown in told if not shown.is_assertion}
+
+    def enough(rung: int) -> bool:
+        seen = set(told) if rung else set()
+        return documented or all(
+            any(one in seen or one.exception in errors for one in shown)
+            for shown in failing.values()
+        )
+
+    return tuple(
+        hint
+        for hint in task.hints
+        if hint.rung == TOP
+        or (
+            enough(hint.rung)
+            and not leak.in_statement(hint.text, start, solved)
+            and not chosen.untold(hint.text, tests)
+        )
+    )
+
+
+def _deciding(task: Task) -> list[FileChange]:
+    """The failing test functions alone, as files of their own."""
+    contents = {change.path: change.content or b"" for change in task.hidden}
+    found = []
+    for path, chains in sorted(by_file(task.fail_to_pass).items()):
+        for chain in sorted(chains):
+            source = source_of(path, contents.get(path, b""), chain)
+            lines = source.splitlines(keepends=True)
+            indent = len(source) - len(source.lstrip()) if lines else 0
+            text = "".join(line[indent:] if line.strip() else line for line in lines)
+            found.append(FileChange(path, text.encode("utf-8", "replace")))
+    return found

@@ -1,0 +1,124 @@
+"""Looks at a repository as task making would, and says in words what is wrong with it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from tadpole.errors import NetworkError, SandboxError, TadpoleError
+from tadpole.repos import files
+from tadpole.repos.recipe import names, recipe_for
+from tadpole.repos.snapshot import Baseline
+from tadpole.repos.store import Store
+from tadpole.task import Recipe, Source
+
+SLOW_SUITE = 60.0  # seconds of one run of the suite: every task needs one
+SLOW_TEST = 5.0  # seconds of one test
+FEW_FUNCTIONS = 20
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that was looked at. ``fix`` says what to change; with ``ok`` it may stay."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Three letters for a person."""
+        return "BAD" if not self.ok else "tip" if self.fix else "ok "
+
+
+async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
+    """Every step of a snapshot, until one does not hold.
+
+    Raises SourceError where there is nothing to look at, NetworkError, SandboxError.
+    """
+    found, tree = await store.fetched(source_text)
+    here = files.from_directory(tree)
+    yield Remark(
+        "source", True, f"{found.kind} {found.location} {found.version}, {len(here)} files"
+    )
+    step = "recipe"
+    try:
+        recipe = recipe_for(found.kind, found.location, here)
+        yield _recipe(found, recipe)
+        step = "environment"
+        found, built, tree = await store.built(found, recipe, tree)
+        pins = built.recipe.requirements
+        yield Remark("environment", True, f"{len(pins)} packages, licence {found.licence or '?'}")
+        step = "tests"
+        snapshot = await store.measured(found, built, tree)
+    except (NetworkError, SandboxError):
+        raise
+    except TadpoleError as error:
+        yield Remark(step, False, str(error))  # says itself what to do
+        return
+    yield Remark("imports", True, f"{', '.join(recipe.packages)} from the checkout")
+    for remark in _tests(snapshot.baseline):
+        yield remark
+    yield _code(snapshot.baseline)
+
+
+def _recipe(found: Source, recipe: Recipe) -> Remark:
+    known = found.kind == "pypi" and found.location in names()
+    told = [
+        f"tests in {', '.join(recipe.test_paths)}",
+        *([f"packages {', '.join(recipe.packages)}"] if recipe.packages else []),
+        *([f"needs {', '.join(recipe.requirements)}"] if recipe.requirements else []),
+        *([f"pytest {' '.join(recipe.pytest_args)}"] if recipe.pytest_args else []),
+    ]
+    return Remark("recipe", True, f"{'known' if known else 'discovered'}: {'; '.join(told)}")
+
+
+def _tests(baseline: Baseline) -> list[Remark]:
+    told = f"{len(baseline.stable)} of {baseline.collected} pass in all runs"
+    slow = baseline.suite_seconds > SLOW_SUITE
+    remarks = [
+        Remark(
+            "tests",
+            True,
+            f"{told}; {baseline.suite_seconds:.1f} s a run",
+            "every task needs one run: choose a quicker part with [tool.tadpole] test_paths"
+            if slow
+            else "",
+        )
+    ]
+    flaky = baseline.aside["flaky"]
+    if flaky:
+        remarks.append(
+            Remark("flaky", True, _some(flaky), "no task uses them: make them say the same always")
+        )
+    if baseline.red:
+        first, why = next(iter(baseline.red.items()))
+        text = f"{_some(tuple(baseline.red))} (the first: {why or first})"
+        remarks.append(Remark("failing", True, text, "no task uses them: make them pass"))
+    slowest = max(baseline.seconds.items(), key=lambda item: item[1])
+    if slowest[1] > SLOW_TEST:
+        remarks.append(
+            Remark(
+                "slowest",
+                True,
+                f"{slowest[0]} takes {slowest[1]:.1f} s",
+                "leave it out with [tool.tadpole] pytest_args",
+            )
+        )
+    return remarks
+
+
+def _code(baseline: Baseline) -> Remark:
+    paths = [path for path in baseline.files if path.endswith(".py")]
+    count = sum(len(baseline.functions(path)) for path in paths)
+    detail = f"{count} functions in {len(paths)} files are run by tests"
+    if not count:
+        fix = "no test runs a function of it: set [tool.tadpole] packages and import_paths"
+        return Remark("code", False, detail, fix)
+    few = f"expect few tasks from fewer than {FEW_FUNCTIONS}" if count < FEW_FUNCTIONS else ""
+    return Remark("code", True, detail, few)
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"{', '.join(ids[:_SHOWN])}{more}"

@@ -1,0 +1,68 @@
+"""A repository is looked at step by step, and what is wrong is said in words."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tinyrepo import LIBRARY, PYPROJECT, pack_wheels, repository, write
+
+from tadpole.errors import SourceError
+from tadpole.repos import files
+from tadpole.repos.examination import examine
+from tadpole.repos.pip import Pip
+from tadpole.repos.recipe import recipe_for
+from tadpole.repos.store import Store
+
+
+async def remarks(store, source) -> dict[str, tuple[str, str, str]]:
+    return {r.name: (r.mark, r.detail, r.fix) async for r in examine(store, str(source))}
+
+
+async def test_a_sound_repository_with_odd_tests(store, shapes, snapshot):
+    found = await remarks(store, shapes)
+    assert list(found)[:5] == ["source", "recipe", "environment", "imports", "tests"]
+    assert all(mark != "BAD" for mark, *_ in found.values())
+    assert found["recipe"][1].startswith("discovered: tests in tests; packages shapes")
+    stable, collected = len(snapshot.baseline.stable), snapshot.baseline.collected
+    assert f"{stable} of {collected} pass in all runs" in found["tests"][1]
+    assert "test_needs_hash_seed" in found["flaky"][1]
+    assert "test_red" in found["failing"][1] and "assert (1 + 1) == 3" in found["failing"][1]
+    assert found["code"][:2] == ("tip", "3 functions in 1 files are run by tests")
+
+
+async def test_where_a_step_does_not_hold_it_ends_there(store, tmp_path):
+    bare = write(tmp_path / "bare", {"code.py": "X = 1\n"})
+    found = await remarks(store, bare)
+    assert list(found) == ["source", "recipe"]
+    assert found["recipe"][0] == "BAD" and "test_paths" in found["recipe"][1]
+    red = {"shapes/area.py": "def square(side):\n    return 0\n"}
+    wrong = repository(tmp_path / "wrong", PYPROJECT, LIBRARY, red, {"tests/test_b.py": "import x"})
+    found = await remarks(store, wrong)
+    assert list(found) == ["source", "recipe", "environment", "tests"]
+    mark, detail, _ = found["tests"]
+    assert (
+        mark == "BAD" and "tests/test_area.py: ImportError" in detail and "requirements" in detail
+    )
+
+
+async def test_what_is_no_repository_is_a_usage_error(store, tmp_path):
+    with pytest.raises(SourceError, match="no repository"):
+        await remarks(store, tmp_path / "nothing")
+
+
+async def test_an_environment_is_built_from_a_directory_of_wheels_alone(tmp_path, engine, shapes):
+    wheels = tmp_path / "wheels"
+    with pytest.raises(SourceError, match="pip download -d"):
+        Pip.offline(wheels)
+    wheels.mkdir()
+    offline = Pip.offline(pack_wheels(wheels))
+    assert Path(offline.env["PIP_FIND_LINKS"]) == wheels
+    store = Store(tmp_path / "cache", engine, offline)
+    found, tree = await store.fetched(str(shapes))
+    recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
+    _, built, _ = await store.built(found, recipe, tree)
+    assert any(pin.startswith("pytest==") for pin in built.recipe.requirements)
+    os.remove(next(wheels.glob("pytest-*.whl")))
+    empty = Store(tmp_path / "other", engine, offline)
+    with pytest.raises(SourceError, match="pytest"):
+        await empty.built(found, recipe, tree)
