@@ -118,7 +118,10 @@ def enter(job: Job, number: int, start: Path) -> Job:
 
 
 def configured(config: Config, number: int, path: Path, start: Path) -> Config:
-    """The settings of a later round: those of the run, from other weights and with other seeds."""
+    """The settings of a later round: those of the run, from other weights and with other seeds.
+
+    Nothing like the tasks of earlier rounds is made again.
+    """
     train = config.train
     shaped = 0 < train.length_from_round <= number
     changed: dict[str, dict[str, Any]] = {

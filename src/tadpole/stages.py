@@ -17,8 +17,8 @@ from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
 from tadpole.models.loading import weights_hash
-from tadpole.pilot.calibrate import Calibrated
-from tadpole.pilot.split import Part, Place, Split, files_of, load_split, save_split, split
+from tadpole.parts import assign, set_aside
+from tadpole.pilot.split import Part, Split, load_split
 from tadpole.prepared import Prepared, Trains, prepare_policy
 from tadpole.reached import Served, reach_policy
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state, save_checkpoint
@@ -33,7 +33,7 @@ from tadpole.task import Task
 from tadpole.taskset import measure
 from tadpole.timing import timed
 from tadpole.trace import Attempt
-from tadpole.validation import best_checkpoint, set_aside, validator
+from tadpole.validation import best_checkpoint, validator
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 _NOT_TRAINED = (
@@ -109,7 +109,7 @@ async def calibrate_tasks(job: Job) -> Split:
 
         harness = harness_identity(job.config.leaf, sampling, start.dialogue.system)
         kept = await measure(job, attempt, start.policy.fingerprint, harness)
-    return _split(job, kept)
+    return assign(job, kept)
 
 
 async def train(job: Job) -> Path:
@@ -261,35 +261,3 @@ def _trainable(prepared: Prepared | Served) -> Prepared:
 
 def _rollout(job: Job, prepared: Prepared | Served) -> Rollout:
     return job.workshop.rollout(prepared.policy, prepared.dialogue, job.config, job.rundir)
-
-
-def _split(job: Job, kept: list[Calibrated]) -> Split:
-    """Split by file and keep it."""
-    by_name = {one.task.name: one for one in kept}
-    asked = job.config.tasks
-    tasks = [one.task for one in kept]
-    if job.round > 1:  # what is held out is settled
-        held_out = [task for task in tasks if job.closed & files_of([task])]
-        training = [task for task in tasks if task not in held_out]
-    else:
-        training, held_out = split(tasks, asked.held_out_share, asked.seed)
-    if not training or not (held_out or job.round > 1):
-        raise UsageError(
-            f"{len(kept)} of {len(job.tasks())} tasks are learnable, too few to train on some and "
-            "hold others out: make more (--tasks.count), or widen calibrate.low and calibrate.high"
-        )
-    places = [
-        Place(
-            name=task.name,
-            id=task.id,
-            rung=task.rung,
-            part=part,
-            passes=by_name[task.name].passes,
-            valid=by_name[task.name].valid,
-        )
-        for part, chosen in ((Part.TRAIN, training), (Part.HELD_OUT, held_out))
-        for task in chosen
-    ]
-    found = Split(places=tuple(places))
-    save_split(job.rundir, found)
-    return found

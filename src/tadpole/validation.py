@@ -1,53 +1,23 @@
 """Validation: which checkpoint of a climb is the best, by tasks that it is not trained on.
 
-These tasks are cut from the training part of a round, by file, before it climbs. They are apart
-from the held-out ones, which choose nothing.
+Every checkpoint is evaluated as soon as it is made. The held-out tasks choose nothing.
 """
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tadpole.errors import UsageError
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
-from tadpole.pilot.split import Part, Split, load_split, save_split, split
+from tadpole.pilot.split import Part
 from tadpole.protocols import TrainedPolicy
 from tadpole.rl.checkpoint import checkpoints, read_state
-from tadpole.rl.metrics import ROLLOUTS
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
 from tadpole.task import Task
 from tadpole.trace import Attempt
 
 TABLE = "validation"
-
-
-def set_aside(job: Job) -> None:
-    """Cut the validation tasks from the training part, unless it was trained on already.
-
-    Raises RunError before calibration, and UsageError where too few files were edited to validate
-    on some and train on others.
-    """
-    share, training = job.config.tasks.validation_share, job.part(Part.TRAIN)
-    found = load_split(job.rundir)
-    begun = job.rundir.table(ROLLOUTS).exists()
-    if found is None or not share or begun or found.count(Part.VALIDATION):
-        return
-    of_these = min(1.0, share * len(found.places) / max(1, len(training)))
-    rest, chosen = split(training, of_these, job.config.tasks.seed)
-    if not rest or not chosen:
-        raise UsageError(
-            f"{len(training)} training tasks are too few to choose checkpoints by some of them: "
-            "make more (--tasks.count), or say --tasks.validation_share 0, and each round goes on "
-            "from the last checkpoint"
-        )
-    names = {task.name for task in chosen}
-    places = [
-        place.model_copy(update={"part": Part.VALIDATION}) if place.name in names else place
-        for place in found.places
-    ]
-    save_split(job.rundir, Split(places=tuple(places)))
 
 
 def validator(

@@ -1,7 +1,7 @@
 """A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
 
 Run as a program it climbs in a run directory, to be killed by a test:
-``python climbing.py RUN UPDATES [LAG] [talk]``.
+``python climbing.py RUN UPDATES LAG [talk] [killed]``; ``killed``: ten times, and then to its end.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from tadpole.rundir import RunDir
 from tadpole.settings import TrainConfig
 from tadpole.task import Hint, Provenance, Recipe, Source, Task, TaskKind
 from tadpole.trace import Attempt, Grade, Tokens, Trace, Turn
+from tests.rl.forks import killed_often
 from tests.tiny import byte_tokenizer, llama
 
 SAMPLING = Sampling(max_tokens=1)
@@ -185,11 +186,26 @@ def make_climb(path, updates, train=None, make_policy=None, **rollout):
     )
 
 
-if __name__ == "__main__":
-    talk = sys.argv[4:] == ["talk"]
-    lag = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]), {"max_lag": lag}, talk and repeatable)
+def climb_to(run, updates, lag, talk):
+    climb = make_climb(run, updates, {"max_lag": lag}, repeatable if talk else None)
     if talk:
         climb.rollout = EvenTalk(climb.policy, climb.rundir)
     asyncio.run(climb.run(tasks(), lambda row: print(row.update, row.mean_reward, flush=True)))
     climb.policy.close()
+
+
+def main(run, updates, lag, *more):
+    def work():
+        climb_to(run, updates, lag, "talk" in more)
+
+    def seen():
+        made = run / "rollouts.jsonl"
+        return made.stat().st_size if made.exists() else 0
+
+    if "killed" in more:
+        print("kills", killed_often(work, seen, 10, random.Random(5)), flush=True)
+    work()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

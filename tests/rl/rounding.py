@@ -1,10 +1,11 @@
 """Rounds of a climb whose tasks are to say an even token: everything is real but the episodes.
 
 Run as a program it trains in a run directory, to be killed by a test:
-``python rounding.py DIRECTORY NAME ROUNDS``.
+``python rounding.py DIRECTORY NAME ROUNDS [killed]``; ``killed``: ten times, and then to its end.
 """
 
 import asyncio
+import random
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tadpole.stages import calibrate_tasks
 from tadpole.task import FileChange, Provenance
 from tadpole.workshop import Workshop
 from tests.rl.climbing import EvenTokens, tasks
+from tests.rl.forks import killed_often
 from tests.tiny import byte_tokenizer, llama
 
 
@@ -82,11 +84,23 @@ def make_job(directory, name, rounds, flags=None):
     return Job(config, run, shop, Progress.silent())
 
 
-async def main(directory: Path, name: str, rounds: int) -> None:
+async def climb(directory: Path, name: str, rounds: int) -> None:
     job = make_job(directory, name, rounds)
     await calibrate_tasks(job)
     print(await train(job), flush=True)
 
 
+def main(directory: Path, name: str, rounds: int, *more: str) -> None:
+    def work():
+        asyncio.run(climb(directory, name, rounds))
+
+    def seen():
+        return sum(path.stat().st_size for path in (directory / name).rglob("*.jsonl"))
+
+    if "killed" in more:
+        print("kills", killed_often(work, seen, 10, random.Random(3)), flush=True)
+    work()
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -1,16 +1,15 @@
 """Rounds go on from the best weights, on tasks apart, and come to the same after kill -9."""
 
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from tadpole.config import load, values
 from tadpole.errors import UsageError
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.models.loading import weights_hash
@@ -20,7 +19,7 @@ from tadpole.rl.checkpoint import PRUNED, checkpoints, prune, pruned_states, rea
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rl.provenance import provenance, told
 from tadpole.rounds import TABLE as ROUNDS
-from tadpole.rounds import RoundRow, train
+from tadpole.rounds import RoundRow, configured, train
 from tadpole.rundir import RunDir
 from tadpole.stages import calibrate_tasks
 from tadpole.trace import Attempt
@@ -105,6 +104,43 @@ async def test_one_round_is_what_it_always_was(pond):
     assert [read_state(path).update for path in made] == [1, 2, 3, 4] and out == made[-1]
 
 
+def test_a_later_round_has_the_settings_of_the_run(tmp_path):
+    flags = {
+        "run.dir": "r", "run.seed": "3", "tasks.seed": "1", "tasks.earlier": "old",
+        "train.rounds": "5", "train.length_from_round": "3", "train.lr": "2e-5",
+        "policy.model": "some/model",
+    }  # fmt: skip
+    config, start = load(flags), Path("r/checkpoints/update-00004")
+    second, third = (configured(config, n, Path(f"r/rounds/{n}"), start) for n in (2, 3))
+    assert second.policy.model == "r/checkpoints/update-00004" and second.train.rounds == 1
+    assert second.policy.engine_dir == "r/engine"  # servers go on reading where they did
+    assert second.tasks.earlier == ("old", "r/tasks")
+    assert (second.train.length_from_update, third.train.length_from_update) == (0, 1)
+    assert len({c.run.seed for c in (config, second, third)}) == 3
+    assert len({c.tasks.seed for c in (config, second, third)}) == 3
+    changed = {name for name, value in values(config).items() if values(second)[name] != value}
+    assert changed == {
+        "run.dir", "run.seed", "tasks.seed", "tasks.earlier", "policy.model", "policy.engine_dir",
+        "warmup.enabled", "train.rounds", "train.length_from_round",
+    }  # fmt: skip
+    (tmp_path / "x.toml").write_text(second.toml())
+    assert load(file=tmp_path / "x.toml", preset="published") == second
+
+
+@pytest.mark.slow
+async def test_a_round_begins_with_the_adapters_of_the_one_before_merged_in(pond):
+    pytest.importorskip("peft")
+    job, out = await trained(pond, "adapted", 2, {"train.lora.rank": "4"})
+    first, second = job.rundir.rounds()
+    row = job.rundir.rows(ROUNDS, RoundRow)[0]
+    start = first.path / row.path
+    assert policies(second)[PolicyRole.BEFORE].fingerprint == weights_hash(start)
+    assert (start / "adapter").is_dir() and (out / "adapter").is_dir()
+    plain = load_file(start / "model.safetensors")
+    assert set(plain) == set(load_file(pond / "model" / "model.safetensors"))
+    assert provenance(job.rundir, 0).violation == ""
+
+
 async def test_too_few_files_to_validate_is_one_line(tmp_path):
     lay_out(tmp_path, files=2)
     job = make_job(tmp_path, "run", 2)
@@ -153,32 +189,14 @@ def test_killed_at_random_points_of_three_rounds_it_comes_to_the_same(pond):
     program = str(ROOT / "tests/rl/rounding.py")
     env = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
 
-    def start(name):
-        return subprocess.Popen(
-            [sys.executable, program, str(pond), name, "3"],
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    for name, more in (("whole", ()), ("killed", ("killed",))):
+        done = subprocess.run(
+            [sys.executable, program, str(pond), name, "3", *more],
+            env=env, capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
-
-    whole = start("whole")
-    _, errors = whole.communicate(timeout=400)
-    assert whole.returncode == 0, errors
-    rng, kills = random.Random(3), 0
-    for _ in range(10):
-        process, run = start("killed"), pond / "killed"
-        seen = sum(1 for _ in run.rglob("*.json*"))
-        # Somewhere after it has begun to work again, or, now and then, before.
-        for _ in range(0 if rng.random() < 0.2 else 400):
-            if sum(1 for _ in run.rglob("*.json*")) > seen or process.poll() is not None:
-                break
-            time.sleep(0.05)
-        time.sleep(rng.uniform(0, 1.5))
-        kills += process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    last = start("killed")
-    _, errors = last.communicate(timeout=400)
-    assert last.returncode == 0, errors
-    assert kills >= 5
+        assert done.returncode == 0, done.stderr
+    kills = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("kills"))
+    assert int(kills) >= 5
     found = []
     for name in ("whole", "killed"):
         run = RunDir.open(pond / name)

@@ -5,7 +5,7 @@ import pytest
 from tadpole.errors import UsageError
 from tadpole.outcome import StopReason
 from tadpole.rl.metrics import UpdateRow
-from tadpole.rl.tracker import numbers, tracking
+from tadpole.rl.tracker import numbers, run_name, tracking
 from tadpole.settings import Tracker
 
 
@@ -52,6 +52,12 @@ def test_a_missing_tracker_is_one_line(tmp_path, kind):
         tracking(kind, tmp_path, {}, done=0),
     ):
         pass
+
+
+def test_a_run_and_its_rounds_have_names_of_their_own(tmp_path):
+    runs = [tmp_path / "a", tmp_path / "a" / "rounds" / "2", tmp_path / "b" / "rounds" / "2"]
+    names = [run_name(run) for run in runs]
+    assert len(set(names)) == 3 and names[1].startswith("a-2-") and names[0].startswith("a-")
 
 
 def test_none_is_told_nothing(tmp_path):

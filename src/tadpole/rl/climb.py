@@ -138,6 +138,8 @@ class Climb:
         """Validate the newest checkpoint, whose weights are in force, and prune the others."""
         best = () if self.validate is None else (await self.validate(),)
         prune(root, self.settings.keep_checkpoints, best)
+        if self.validate is not None:  # whose time is no rollout's
+            self._begun, self._graded = time.monotonic(), self.rollout.seconds_grading
 
     async def _resume(self, root: Path) -> int:
         """Take up the newest checkpoint; how many updates it has."""

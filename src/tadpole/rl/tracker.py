@@ -4,6 +4,7 @@ The rows of the run are what counts; a tracker only shows them. It gets every nu
 :class:`tadpole.rl.metrics.UpdateRow` under the update's number.
 """
 
+import hashlib
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 
 from tadpole.errors import UsageError
 from tadpole.rl.metrics import UpdateRow
+from tadpole.rundir import ROUNDS
 from tadpole.settings import Tracker
 
 PROJECT = "tadpole"
@@ -56,13 +58,20 @@ def tracking(kind: Tracker, run: Path, settings: dict[str, Any], done: int) -> I
 
             yield tell
         return
-    name = run.resolve().name
+    name = run_name(run)
     options = {"dir": str(run), "id": name} if kind is Tracker.WANDB else {}
     module.init(project=PROJECT, name=name, config=settings, resume="allow", **options)
     try:
         yield lambda row: module.log(numbers(row), step=row.update)
     finally:
         module.finish()
+
+
+def run_name(run: Path) -> str:
+    """A name for a run directory that no other has, and that is the same when it goes on."""
+    path = run.resolve()
+    parts = [path.parent.parent.name, path.name] if path.parent.name == ROUNDS else [path.name]
+    return "-".join([*parts, hashlib.sha256(str(path).encode()).hexdigest()[:8]])
 
 
 def numbers(row: UpdateRow) -> dict[str, float]:
