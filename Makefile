@@ -2,7 +2,7 @@
 # make test      the fast tests; make test-slow: those that need the network or minutes
 # make lint      ruff and mypy
 # make learn     the learning bar: three seeds and a control (an hour or more)
-# make bench     timings of the parts, of update and rollout, and the scheduler simulated
+# make bench     timings of the parts, of update and rollout; scheduler and calibration simulated
 #
 # Everything is installed into $(VENV). PYTHON picks the interpreter (3.11 or newer).
 
@@ -45,6 +45,7 @@ bench: $(VENV)/.installed
 	$(bin)/python bench/sandbox.py
 	$(bin)/python -m bench.rl
 	$(bin)/python -m bench.schedule
+	$(bin)/python -m bench.calibration
 
 # The pins of a fresh environment, as constraints for the next one.
 constraints: $(VENV)/.installed-dev

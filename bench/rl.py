@@ -1,14 +1,16 @@
-"""How fast the update and the rollout are, side by side with the plain way, on one model.
+"""How fast the update and the rollout are, side by side with others, on one model.
 
     python -m bench.rl [--model DIR]
 
-*Update*: one frozen batch of groups that share their prompts, through the learner and through
-padded rows with whole-vocabulary logits, which is how TRL's GRPO trainer scores (TRL itself is
-not run). Peak memory is that of a process of its own for each. *Rollout*: 16 multi-turn episodes
-at a time, and `generate` of transformers called per turn and episode.
+*Update*: one frozen batch of groups that share their prompts, through the learner, through TRL's
+GRPO trainer (where the extra ``bench`` is installed), and through padded rows with logits of the
+whole vocabulary. Each runs in a process of its own; peak memory is what came on top of what the
+process held before it loaded the model. *Rollout*: 16 multi-turn episodes at a time, and
+`generate` of transformers called per turn and episode.
 """
 
 import asyncio
+import importlib.util
 import json
 import random
 import resource
@@ -20,7 +22,7 @@ import click
 import torch
 
 from tadpole.config import load
-from tadpole.prepared import Prepared, prepare_policy
+from tadpole.prepared import Prepared, Trains, prepare_policy
 from tadpole.process import run
 from tadpole.protocols import Sampling
 from tadpole.rl.batch import Sample, micro_batches
@@ -32,7 +34,7 @@ from tadpole.trace import Tokens
 GROUPS, GROUP = 2, 8
 PROMPT, TURN, RESULT, TURNS = 256, 40, 60, 3  # tokens
 BUDGET = 2048  # tokens of a micro-batch
-WAYS = ("learner", "padded")
+WAYS = ("learner", "trl", "padded")
 
 
 @click.command()
@@ -43,16 +45,24 @@ def main(model: str, way: str | None) -> None:
     if way is not None:
         click.echo(json.dumps(_update(model, way)))
         return
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name in WAYS:
+        if name == "trl" and importlib.util.find_spec("trl") is None:
+            click.echo("TRL is not installed (pip install -e '.[bench]'): not compared", err=True)
+            continue
         argv = [sys.executable, "-m", "bench.rl", "--model", model, "--way", name]
         done = run(argv, cwd=Path.cwd(), timeout=3600)
         if not done.ok:
             raise click.ClickException(done.last_line())
         found[name] = json.loads(done.stdout.splitlines()[-1])
-    ours, plain = found["learner"], found["padded"]
-    _row("update, tokens/s", ours["rate"], plain["rate"], ours["rate"] / plain["rate"], ">= 1.5")
-    _row("update, peak MB", ours["peak"], plain["peak"], ours["peak"] / plain["peak"], "<= 0.8")
+    ours = found["learner"]
+    for name, other in found.items():
+        if name == "learner":
+            continue
+        rates = (ours["rate"], other["rate"], ours["rate"] / other["rate"])
+        peaks = (ours["peak"], other["peak"], ours["peak"] / other["peak"])
+        _row(f"update, tokens/s, {name}", *rates, ">= 1.5")
+        _row(f"update, peak MB, {name}", *peaks, "<= 0.8")
     _row("update, share outside the model", ours["outside"], None, None, "<= 0.10")
     prepared = _prepare(model)
     try:
@@ -69,7 +79,8 @@ def _row(what: str, ours: float, plain: float | None, ratio: float | None, bar: 
 
 def _prepare(model: str) -> Prepared:
     settings = {"run.concurrency": GROUPS * GROUP, "leaf.max_context": 1024}
-    return prepare_policy(load({"policy.model": model, **settings}), cache_dir())
+    config = load({"policy.model": model, **settings})
+    return prepare_policy(config, cache_dir(), trains=Trains.WEIGHTS)
 
 
 def _batch(vocabulary: int) -> list[Sample]:
@@ -96,24 +107,37 @@ def _batch(vocabulary: int) -> list[Sample]:
 
 def _update(model: str, way: str) -> dict[str, float]:
     """One warm step, then one that is timed. Rates are of all tokens of the trajectories."""
+    trl = None
+    if way == "trl":
+        from bench import trl_update as trl  # imported first: its own memory is not the update's
+    before = _resident()
     prepared = _prepare(model)
-    learner = Learner(
-        prepared.loaded.model, lr=1e-6, dtype=prepared.dtype, micro_batch_tokens=BUDGET,
-        max_mean_gap=1.0,
-    )  # fmt: skip
-    samples = _batch(prepared.loaded.model.config.vocab_size)
+    loaded, dtype = prepared.loaded, prepared.dtype
+    samples = _batch(loaded.model.config.vocab_size)
     count = sum(len(sample.tokens.ids) for sample in samples)
-    inside = 0.0
-    for _ in range(2):
-        start = time.perf_counter()
-        if way == "learner":
-            inside = learner.update(samples).seconds_model
-        else:
-            _padded_step(learner, samples)
-        seconds = time.perf_counter() - start
+    inside = seconds = 0.0
+    if trl is not None:
+        seconds = trl.update_seconds(loaded.model, loaded.tokenizer, samples, BUDGET, dtype)
+    else:
+        learner = Learner(
+            loaded.model, lr=1e-6, dtype=dtype, micro_batch_tokens=BUDGET, max_mean_gap=1.0
+        )
+        for _ in range(2):
+            start = time.perf_counter()
+            if way == "learner":
+                inside = learner.update(samples).seconds_model
+            else:
+                _padded_step(learner, samples)
+            seconds = time.perf_counter() - start
     prepared.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     return {"rate": count / seconds, "peak": peak, "outside": 1 - inside / seconds}
+
+
+def _resident() -> float:
+    """Megabytes that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def _padded_step(learner: Learner, samples: list[Sample]) -> None:

@@ -9,17 +9,20 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Self, get_origin
 
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from tadpole.engines.cluster import ClusterConfig
 from tadpole.errors import ConfigError, RunError
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
     EMBEDDED,
+    AuthorConfig,
     CalibrateConfig,
+    EngineKind,
     EvalConfig,
     GradingConfig,
     LeafConfig,
@@ -28,6 +31,7 @@ from tadpole.settings import (
     SamplingConfig,
     SandboxConfig,
     Section,
+    Switch,
     TasksConfig,
     TrainConfig,
     WarmupConfig,
@@ -41,6 +45,7 @@ _SHAPES = {
     "policy": _EPISODES,
     "leaf": _EPISODES,
     "tasks": ("tasks", *_EPISODES),
+    "author": ("drafts", "tasks"),
     "grading": ("calibration.jsonl", "rollouts.jsonl", "eval.jsonl"),
     "calibrate": ("split.json",),
     "warmup": ("warmup", "rollouts.jsonl"),
@@ -49,7 +54,12 @@ _SHAPES = {
     "eval": ("eval.jsonl",),
 }
 # ... by setting where that is another thing: more tasks join those that are there ...
-_SHAPE = {"tasks.count": ("split.json",), "tasks.held_out_share": ("split.json",)}
+_SHAPE = {
+    "tasks.count": ("split.json",),
+    "tasks.held_out_share": ("split.json",),
+    "tasks.validation_share": ("split.json",),
+    "cluster.trainer": ("rollouts.jsonl",),
+}
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {
     "policy.device",
@@ -58,8 +68,11 @@ _FREE = {
     "policy.engine_dir",
     "train.batch_seconds",
     "train.gradient_checkpointing",
+    "train.keep_checkpoints",
     "train.max_mean_gap",
     "train.max_dropped_share",
+    "train.rounds",
+    "train.tracker",
     "train.updates",
     "train.checkpoint_every",
     "train.micro_batch_tokens",
@@ -80,6 +93,8 @@ class Config(Section):
     """Limits of one episode."""
     tasks: TasksConfig = Field(default_factory=TasksConfig)
     """Which repositories become tasks, and how many."""
+    author: AuthorConfig = Field(default_factory=AuthorConfig)
+    """A model that writes tasks."""
     grading: GradingConfig = Field(default_factory=GradingConfig)
     """How a change is graded."""
     calibrate: CalibrateConfig = Field(default_factory=CalibrateConfig)
@@ -94,6 +109,19 @@ class Config(Section):
     """How the policy is evaluated."""
     sandbox: SandboxConfig = Field(default_factory=SandboxConfig)
     """What isolates episodes and gradings."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """The machines of a climb."""
+
+    @model_validator(mode="after")
+    def _adapters_fit(self) -> Self:
+        moved = self.train.rounds > 1 or self.warmup.enabled is Switch.ON
+        if self.train.lora.rank and self.policy.engine is not EngineKind.INPROCESS and moved:
+            raise ValueError(
+                "train.lora.rank needs policy.engine inprocess where there are several rounds or a "
+                "warm-up: the servers do not have the weights that the adapters belong to; or say "
+                "train.lora.rank 0"
+            )
+        return self
 
     def toml(self) -> str:
         """The resolved configuration as TOML; loading it gives an equal value."""
@@ -139,8 +167,8 @@ def open_run(config: Config) -> RunDir:
         return RunDir.create(path, config)
     run = RunDir.open(path)
     before = saved(path / CONFIG)
-    now = dict(_values(config))
-    changed = {name: old for name, old in _values(before) if now[name] != old}
+    now = values(config)
+    changed = {name: old for name, old in values(before).items() if now[name] != old}
     for name, old in changed.items():
         shapes = _SHAPE.get(name, _SHAPES.get(name.partition(".")[0], ()))
         made = [part for part in shapes if _made(path / part)]
@@ -173,11 +201,21 @@ def presets() -> list[str]:
 
 def fields() -> Iterator[tuple[str, FieldInfo]]:
     """All settings: dotted name and field, in the order of the sections."""
-    for section, info in Config.model_fields.items():
-        kind = info.annotation
-        assert isinstance(kind, type) and issubclass(kind, Section)
-        for key, field in kind.model_fields.items():
-            yield f"{section}.{key}", field
+    yield from _fields(Config)
+
+
+def _fields(kind: type[Section], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for key, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _fields(inner, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", field
+
+
+def values(config: Config) -> dict[str, Any]:
+    """All settings: dotted name and value, as TOML holds it."""
+    return _flat(config.model_dump(mode="json"))
 
 
 def near(name: str) -> str:
@@ -199,8 +237,11 @@ def _build(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Config:
         for name, value in layer.items():
             if name not in known:
                 raise ConfigError(f"unknown setting {name} in {label}{near(name)}")
-            section, _, key = name.partition(".")
-            merged.setdefault(section, {})[key] = value
+            *sections, key = name.split(".")
+            place = merged
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[key] = value
             origin[name] = label
     try:
         return Config.model_validate(merged)
@@ -210,12 +251,13 @@ def _build(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Config:
 
 def _one_line(error: ValidationError, origin: Mapping[str, str]) -> str:
     first, more = error.errors()[0], error.error_count() - 1
-    name = ".".join(str(part) for part in first["loc"][:2])
+    name = ".".join(part for part in first["loc"] if isinstance(part, str))
     message = first["msg"].removeprefix("Value error, ")
     label = f" (from {origin[name]})" if name in origin else ""
     value = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
     also = f"; and {more} more" if more else ""
-    return f"{name}{label}: {message[:1].lower()}{message[1:]}{value}{also}"
+    where = f"{name}{label}: " if name else ""
+    return f"{where}{message[:1].lower()}{message[1:]}{value}{also}"
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -243,16 +285,12 @@ def _preset(name: str) -> dict[str, Any]:
     return _preset(base) | _flat(body)
 
 
-def _values(config: Config) -> Iterator[tuple[str, Any]]:
-    yield from _flat(config.model_dump(mode="json")).items()
-
-
 def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
     """Sections to dotted names; a key outside a section keeps its name and is refused later."""
     flat: dict[str, Any] = {}
     for section, content in body.items():
         if isinstance(content, dict):
-            flat |= {f"{section}.{key}": value for key, value in content.items()}
+            flat |= {f"{section}.{key}": value for key, value in _flat(content).items()}
         else:
             flat[section] = content
     return flat

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tadpole import stages
+from tadpole import rounds, stages
 from tadpole.config import Config
 from tadpole.evals.policies import PolicyRole
 from tadpole.evals.scoreboard import Scoreboard
@@ -37,7 +37,7 @@ async def demo(config: Config, rundir: RunDir, progress: Progress) -> Demo:
             boards["raw model"] = await stages.evaluate_policy(job, PolicyRole.RAW)
         start = "warmed up" if job.warms_up else "before"
         boards[start] = await stages.evaluate_policy(job, PolicyRole.BEFORE)
-        await stages.train(job)
+        await rounds.train(job)
         boards["trained"] = await stages.evaluate_policy(job, PolicyRole.AFTER)
     finally:
         report = write_report(rundir)

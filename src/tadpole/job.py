@@ -6,7 +6,7 @@ from pathlib import Path
 from tadpole.config import Config
 from tadpole.errors import RunError
 from tadpole.pilot import taskdir
-from tadpole.pilot.split import Part, load_split
+from tadpole.pilot.split import Part, SourceFile, load_split
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.settings import EMBEDDED, Switch
@@ -22,6 +22,13 @@ class Job:
     rundir: RunDir
     workshop: Workshop
     progress: Progress
+    round: int = 1  # see tadpole.rounds
+    closed: frozenset[SourceFile] = frozenset()  # files that no task of this round may edit
+
+    @property
+    def validates(self) -> bool:
+        """Whether checkpoints are chosen by validation tasks."""
+        return self.round > 1 or self.config.train.rounds > 1
 
     @property
     def task_directory(self) -> Path:

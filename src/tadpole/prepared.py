@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from tadpole.config import Config
 from tadpole.leaf.calls import format_of
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
+from tadpole.models.adapters import add_adapters, has_adapters, save_adapters
 from tadpole.models.embedded import embedded_policy
 from tadpole.models.engines.engine import Engine
 from tadpole.models.engines.policy import ServerPolicy
@@ -23,6 +25,14 @@ from tadpole.progress import Progress
 from tadpole.settings import EMBEDDED, EngineKind
 
 SERVED_AS = "policy"  # the name under which a vLLM server serves the model
+
+
+class Trains(Enum):
+    """What of a model an update changes."""
+
+    NOTHING = auto()
+    WEIGHTS = auto()  # all of them
+    ADAPTERS = auto()  # low-rank ones beside them (``train.lora``)
 
 
 @dataclass(frozen=True)
@@ -45,11 +55,14 @@ def prepare_policy(
     weights: Path | None = None,
     apart: bool = False,
     progress: Progress | None = None,
+    *,
+    trains: Trains = Trains.NOTHING,
 ) -> Prepared:
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
     ``apart``: the policy has weights of its own, so that the model can be trained meanwhile.
-    Raises ModelError, one line, where that is no model or cannot be fetched.
+    ``trains``: what an update is to change. Raises ModelError, one line, where that is no model
+    or cannot be fetched.
     """
     give_back_all()  # the policy and the optimizer of the stage before
     # Ours tells how far it is.
@@ -61,7 +74,12 @@ def prepare_policy(
     location: Path | str | None = weights
     if location is None:
         location = embedded_policy(cache, progress) if asked.model == EMBEDDED else asked.model
-    loaded = load_model(location, device)
+    # Where a GPU rounds anyway, what is not trained need not be held more exactly.
+    coarse = device.startswith("cuda") and trains is not Trains.WEIGHTS
+    loaded = load_model(location, device, dtype if coarse else torch.float32)
+    if trains is Trains.ADAPTERS:
+        lora = config.train.lora
+        add_adapters(loaded.model, lora.rank, lora.alpha, config.train.seed)
     call_format = format_of(loaded.tokenizer.chat_template or "")
     profile = make_profile(config.leaf.profile, call_format)
     dialogue = Dialogue(loaded.tokenizer, call_format, profile)
@@ -75,6 +93,7 @@ def prepare_policy(
             slots=config.run.concurrency,
             max_context=config.leaf.max_context,
             apart=apart,
+            repeatable=asked.repeatable,
         )
     else:
         policy = _served(config, loaded, sorted(dialogue.end_ids))
@@ -85,12 +104,19 @@ def _served(config: Config, loaded: Loaded, end_ids: list[int]) -> ServerPolicy:
     """Rollout servers that sample the weights of ``loaded``, as they are at each renewal."""
     asked = config.policy
 
+    adapter = has_adapters(loaded.model)
+
     def write(directory: Path) -> None:
-        loaded.model.save_pretrained(directory)
-        loaded.tokenizer.save_pretrained(directory)
+        if adapter:
+            save_adapters(loaded.model, directory)
+        else:
+            loaded.model.save_pretrained(directory)
+            loaded.tokenizer.save_pretrained(directory)
 
     engines: list[Engine] = [
-        SGLang(url) if asked.engine is EngineKind.SGLANG else VLLM(url, model=SERVED_AS)
+        SGLang(url, adapter=adapter)
+        if asked.engine is EngineKind.SGLANG
+        else VLLM(url, model=SERVED_AS, adapter=adapter)
         for url in asked.urls
     ]
     return ServerPolicy(

@@ -53,6 +53,7 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = "/repo"
     limits: Limits = Limits()
+    links: Mapping[str, str] = field(default_factory=dict)  # path inside -> where it leads, in /tmp
 
 
 class ExecReason(StrEnum):
@@ -220,7 +221,10 @@ class ChatModel(Protocol):
 class Proposer(Protocol):
     """Proposes candidate tasks. Seeded: the same snapshot and seed give the same candidates."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Names it and its settings: other candidates, another name."""
+        ...
 
     def propose(self, snapshot: "Snapshot", rng: "random.Random") -> Iterator["Candidate"]:
         """An endless or finite stream; the caller validates each and takes what it needs."""

@@ -8,6 +8,7 @@
       eval.jsonl, ...     tables: one JSON row per line, appended, never rewritten
       traces/ patches/    one file per episode, named in its row
       checkpoints/ ...    whatever the verbs write there
+      rounds/2/ ...       a run directory for each round after the first
 
 What survives a crash: a row is on disk (``fdatasync``) before :meth:`RunDir.append` returns. A
 line that a crash tore is dropped when read, and cut off by the next append: its work is owed
@@ -42,6 +43,7 @@ from tadpole.trace import Attempt, Trace
 FORMAT = 1
 MARKER = "tadpole-run.json"
 CONFIG = "config.toml"
+ROUNDS = "rounds"  # directory of the rounds after the first
 
 Key = tuple[str, str, int]
 Row = TypeVar("Row", bound=BaseModel)
@@ -133,6 +135,17 @@ class RunDir:
         """The marker: format, version of tadpole, when it was made, and on what machine."""
         facts: dict[str, Any] = json.loads((self.path / MARKER).read_bytes())
         return facts
+
+    def round(self, number: int) -> Path:
+        """Where the run directory of a round is; that of the first is this one."""
+        return self.path if number == 1 else self.path / ROUNDS / str(number)
+
+    def rounds(self) -> list[Self]:
+        """The rounds that have begun, in order, this one first."""
+        found = [self]
+        while (self.round(len(found) + 1) / MARKER).exists():
+            found.append(self.open(self.round(len(found) + 1)))
+        return found
 
     # --- files ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tadpole.outcome import Tier
 from tadpole.protocols import Sampling
+from tadpole.task import TaskKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -19,6 +20,7 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 EMBEDDED = "embedded"
+OWN = "policy"  # the author is the model that is raised
 SERVED = "openai:"  # before the name that a server has for its model
 
 
@@ -52,6 +54,15 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+class Tracker(StrEnum):
+    """Who is told of an update besides the run's own rows."""
+
+    NONE = "none"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    TRACKIO = "trackio"
+
+
 class BoxKind(StrEnum):
     """How boxes are made; AUTO takes the first of the others that holds on this machine."""
 
@@ -59,6 +70,25 @@ class BoxKind(StrEnum):
     SESSION = "session"  # bubblewrap, a process namespace for every command
     FLAT = "flat"  # bubblewrap where namespaces do not nest: one for all commands of a box
     CONTAINER = "container"  # podman or docker
+
+
+class ProposerName(StrEnum):
+    """Where candidate tasks come from."""
+
+    SINGLE_SITE = "single-site"  # a bug at one place
+    COMPOSITION = "composition"  # two or three of them
+    HISTORY = "history"  # what people changed, taken back; only from a local git clone
+    REMOVAL = "removal"  # a body, or a group of helpers, that is to be written
+    RENAME = "rename"  # a refactoring
+    MIGRATION = "migration"  # code of an old Python
+
+
+class Aim(StrEnum):
+    """Which pass rates are kept: those of the settings, or one of the recipe's two."""
+
+    OWN = "own"
+    MIDDLE = "middle"  # 0.5 in rounds 1-4
+    LOWER = "lower"  # 0 < p <= 0.5 in round 5
 
 
 class ProfileName(StrEnum):
@@ -78,8 +108,26 @@ class TasksConfig(Section):
     """Validated tasks to make. The recipe makes about 300 a round."""
     held_out_share: Share = 0.3
     """Share of the tasks that is never trained on, split by file. Ours."""
+    validation_share: Share = 0.15
+    """Share of the tasks that choose the checkpoint of a round, where train.rounds is above 1.
+
+    Split by file, never trained on, and apart from those that are held out. Ours.
+    """
     dir: str = ""
     """Task directories to use or to make them in; empty for tasks/ in the run directory."""
+    proposers: tuple[str, ...] = Field(
+        default=(
+            "single-site=4",
+            "composition=1",
+            "history=2",
+            "removal=2",
+            "rename=1",
+            "migration=1",
+        ),
+        min_length=1,
+    )
+    """Where candidates come from, each NAME or NAME=WEIGHT: single-site, composition, history (of
+    a local git clone), removal, rename, migration. Ours."""
     max_dictated_chars: Natural = 0
     """Longest old or new text of a bug, in characters; 0 for no limit. Ours, for tiny models."""
     mutants: Natural = 5
@@ -88,6 +136,64 @@ class TasksConfig(Section):
     """Least share of the wrong repairs that a task's tests must notice. Ours."""
     seed: Natural = 0
     """Seed of the proposals and of the split. The same seed gives the same tasks."""
+    earlier: tuple[str, ...] = ()
+    """Task directories of earlier rounds: nothing like their tasks is made again; commas
+    between. Ours."""
+    max_repository: Share = 1.0
+    """Largest share of the tasks that one repository may give. Ours."""
+    max_operator: Share = 1.0
+    """Largest share of the tasks that one operator may give. Ours."""
+    max_kind: Share = 1.0
+    """Largest share of the tasks that may be of one kind. Ours."""
+    max_per_function: Natural = 0
+    """Most tasks that edit the same function; 0 for no limit. Ours."""
+
+    @property
+    def weights(self) -> dict[ProposerName, float]:
+        """The proposers with their weights."""
+        return dict(_weight(text) for text in self.proposers)
+
+    @model_validator(mode="after")
+    def _proposers(self) -> Self:
+        names = list(self.weights)
+        if len(names) < len(self.proposers):
+            raise ValueError("proposers names one of them twice: name each once")
+        if not any(self.weights.values()):
+            raise ValueError("proposers gives every weight as 0: give one of them more")
+        if self.max_dictated_chars and names != [ProposerName.SINGLE_SITE]:
+            raise ValueError(
+                "only single-site bugs can be dictated: with max_dictated_chars, "
+                "say tasks.proposers single-site"
+            )
+        return self
+
+
+def _weight(text: str) -> tuple[ProposerName, float]:
+    name, _, weight = (part.strip() for part in text.partition("="))
+    known = ", ".join(ProposerName)
+    if name not in list(ProposerName):
+        raise ValueError(f"there is no proposer {name!r}: choose among {known}")
+    try:
+        number = float(weight or 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"the weight of {name} is no number of 0 or more: write {name}=2")
+    return ProposerName(name), number
+
+
+class AuthorConfig(Section):
+    """A model that writes tasks, besides those that are made of the code itself."""
+
+    model: str = ""
+    """Empty for nobody, policy for the run's own model, or a model as policy.model takes it."""
+    drafts: Count = 8
+    """Tasks that it tries to write for each repository. Few of them pass the gates. Ours."""
+    kinds: tuple[TaskKind, ...] = Field(default=tuple(TaskKind), min_length=1)
+    """What it is asked for, in turn: bug_fix, feature, refactor, migration, performance; commas
+    between. Ours."""
+    max_turns: Count = 75
+    """Assistant turns of one draft. Ours."""
 
 
 class PolicyConfig(Section):
@@ -102,6 +208,10 @@ class PolicyConfig(Section):
     """Number format of the rollout: auto, float32 or bfloat16."""
     threads: Natural = 0
     """CPU threads for the model; 0 for all cores that this process may use."""
+    repeatable: bool = False
+    """Whether episodes are decoded one by one, so that a run that was killed comes to the same bits
+    (with threads 1, max_lag 0, and tools whose results repeat). Slower by what batches save. Ours.
+    """
     engine: EngineKind = EngineKind.INPROCESS
     """Who samples: inprocess, sglang or vllm (servers that you have started; docs/engines.md)."""
     urls: tuple[str, ...] = ()
@@ -200,15 +310,28 @@ class CalibrateConfig(Section):
     """How learnable tasks are found: rollouts of the current policy."""
 
     samples: Count = 8
-    """Attempts at each task and rung. The recipe does not publish its N."""
+    """N: most attempts at each task and rung; fewer where the verdict is fixed before. The recipe
+    does not publish its N."""
+    probe: Natural = 4
+    """Attempts after which a task that was never, or always solved is given up at that rung; 0:
+    only once its verdict is fixed. Ours (bench/calibration.py)."""
+    aim: Aim = Aim.OWN
+    """Pass rates that are kept: own (low to high), middle (0.375 to 0.625; the recipe's 0.5 of
+    rounds 1-4) or lower (above 0 to 0.5; its round 5)."""
     low: Share = 0.125
-    """Lowest pass rate that is kept. Ours; the recipe aims at 0.5."""
+    """Lowest pass rate that is kept where aim is own. Ours."""
     high: Share = 0.875
-    """Highest pass rate that is kept. Ours."""
+    """Highest pass rate that is kept where aim is own. Ours."""
     start_rung: Natural = 0
     """Rung of the hint ladder where the walk starts; 0 tells the symptom only. Ours."""
     max_moves: Natural = 3
-    """Rungs that a task may be moved before it is dropped. Ours."""
+    """K: how often a task may be refined (told more or less, composed or split) before it is
+    dropped. Ours."""
+    budget: Natural = 0
+    """Most attempts that count, for all tasks together; 0 for no bound. Ours."""
+    quota: Natural = 0
+    """Learnable tasks that a round wants: it ends as soon as there are so many, and more are made
+    while there are fewer (not with a budget); 0: all that tasks.count gives. Ours."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -219,7 +342,9 @@ class CalibrateConfig(Section):
     @property
     def band(self) -> tuple[float, float]:
         """(lowest, highest) pass rate that is kept."""
-        return (self.low, self.high)
+        if self.aim is Aim.MIDDLE:
+            return (0.375, 0.625)
+        return (0.0, 0.5) if self.aim is Aim.LOWER else (self.low, self.high)
 
 
 class WarmupConfig(Section):
@@ -237,11 +362,26 @@ class WarmupConfig(Section):
     """Added to run.seed."""
 
 
-class TrainConfig(Section):
-    """One climb: rollouts, rewards, updates."""
+class LoraConfig(Section):
+    """Low-rank adapters instead of full fine-tuning (arXiv 2106.09685). Not in the recipe."""
 
+    rank: Natural = 0
+    """Rank of the adapters on all linear layers; 0 for full fine-tuning. Ours."""
+    alpha: Positive = 32.0
+    """The adapters' product is scaled by alpha / rank. Ours."""
+
+
+class TrainConfig(Section):
+    """Climbs: rollouts, rewards, updates."""
+
+    rounds: Count = 1
+    """Rounds: tasks are made and calibrated on the policy as it is, then it climbs on them.
+
+    Recipe: 5. Each round goes on from the checkpoint of the round before that did best on
+    validation tasks, with a fresh optimizer.
+    """
     updates: Count = 200
-    """Optimizer updates."""
+    """Optimizer updates of a round."""
     groups: Count = 32
     """Tasks per update."""
     group_size: int = Field(default=8, ge=2)
@@ -261,7 +401,9 @@ class TrainConfig(Section):
     truncated_reward: Share = 0.5
     """Reward of an episode that solved its task but was cut by a limit."""
     length_from_update: Natural = 0
-    """Update from which successes are length-shaped; 0 for never. Recipe: from round 3."""
+    """Update from which successes are length-shaped; 0 for never."""
+    length_from_round: Natural = 0
+    """Round, 2 or later, from which successes are length-shaped; 0 for never. Recipe: 3."""
     length_free_tokens: Count = 8192
     """N of 1 - alpha * ln(n / N): generated tokens that cost nothing. Not published."""
     length_alpha: float = Field(default=0.1, ge=0)
@@ -285,6 +427,13 @@ class TrainConfig(Section):
     """Whether an update computes activations twice instead of keeping them: memory, not results."""
     checkpoint_every: Count = 10
     """Updates between checkpoints."""
+    keep_checkpoints: Natural = 0
+    """The newest checkpoints that are kept, and besides them the best where it is known and the
+    one that the next round starts from; 0 for all. Ours."""
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    """Low-rank adapters."""
+    tracker: Tracker = Tracker.NONE
+    """Who is told of each update besides updates.jsonl: none, tensorboard, wandb or trackio."""
     micro_batch_tokens: Count = 65_536
     """Tokens per forward pass of the update: memory, not results."""
     shuffle_rewards: bool = False
@@ -294,7 +443,8 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _floor(self) -> Self:
-        if self.length_from_update and self.length_floor < self.truncated_reward:
+        shapes = self.length_from_update or self.length_from_round
+        if shapes and self.length_floor < self.truncated_reward:
             raise ValueError(
                 f"length_floor {self.length_floor:g} is below truncated_reward "
                 f"{self.truncated_reward:g}: a success would score less than a cut one"

@@ -73,6 +73,7 @@ class Provenance:
     edited_files: tuple[str, ...] = ()
     edited_functions: tuple[str, ...] = ()
     author: str = ""  # model that wrote statement, gold or tests; empty for none
+    origin: str = ""  # commit whose change was taken back; empty for none
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class Task:
         body = asdict(self)
         body.pop("test_seconds")
         body.pop("measured")
+        if not self.provenance.origin:  # as before there was one
+            body["provenance"].pop("origin")
         text = json.dumps(body, sort_keys=True, default=_hashable)
         return hashlib.sha256(f"task {FORMAT} {text}".encode()).hexdigest()[:16]
 

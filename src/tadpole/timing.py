@@ -1,5 +1,6 @@
 """How long the stages of a run took: one row per visit to a stage."""
 
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,3 +31,9 @@ def timed(rundir: RunDir, name: str) -> Iterator[None]:
     finally:
         seconds = round(time.monotonic() - start, 3)
         rundir.append(TABLE, StageRow(stage=name, seconds=seconds, finished=finished))
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of all that it ran and that has ended, in seconds."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)

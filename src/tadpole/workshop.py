@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tadpole.config import Config
 from tadpole.grading.grader import PytestGrader
+from tadpole.leaf.conversations.chat import ChatDialogue
+from tadpole.leaf.dialogue import Dialogue
 from tadpole.outcome import Tier
-from tadpole.protocols import Grader, SandboxEngine
+from tadpole.protocols import ChatModel, Grader, SandboxEngine, TokenPolicy
 from tadpole.repos.store import Store
+from tadpole.rollout import Rollout
+from tadpole.rundir import RunDir
 from tadpole.sandboxes import ladder
 from tadpole.settings import SandboxConfig
 
@@ -32,3 +37,23 @@ class Workshop:
         engine = ladder.opened(sandbox or SandboxConfig())
         store = Store(cache, engine)
         return cls(cache, engine, store, PytestGrader(engine, store, tier=tier))
+
+    def rollout(
+        self,
+        policy: TokenPolicy | ChatModel,
+        dialogue: Dialogue | ChatDialogue,
+        config: Config,
+        rundir: RunDir,
+    ) -> Rollout:
+        """Who makes the attempts of ``policy`` for a run."""
+        return Rollout(
+            engine=self.engine,
+            store=self.store,
+            grader=self.grader,
+            policy=policy,
+            dialogue=dialogue,
+            settings=config.leaf,
+            rundir=rundir,
+            concurrency=config.run.concurrency,
+            truncated_reward=config.train.truncated_reward,
+        )

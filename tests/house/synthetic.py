@@ -6,8 +6,10 @@ import random
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 from tadpole.pilot.calibrate import Measured
+from tadpole.pilot.journal import Cost, Step
 from tadpole.pilot.split import Part, Place, Split, save_split
 from tadpole.pilot.taskdir import save
+from tadpole.pilot.verdict import DropReason
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rundir import RunDir
 from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
@@ -97,6 +99,23 @@ def make_trace(task: Task, policy: str, text: str) -> Trace:
     )
 
 
+def note_step(run: RunDir, task: Task, key: str, reason: DropReason | None) -> None:
+    """One candidate of task making, and what it cost."""
+    making = RunDir(run.path / "tasks")
+    step = Step(
+        source=task.source.location,
+        index=0,
+        candidate=key,
+        operator=task.provenance.operator,
+        path="a.py",
+        function="f",
+        reason=reason,
+        task="" if reason else task.name,
+    )
+    making.append("journal", step)
+    making.append("costs", Cost(source=step.source, index=0, seconds=2.0, cpu_seconds=1.5))
+
+
 def fill(run: RunDir, *, text: str = "", updates: int = 24, after: bool = True) -> None:
     """Rows of a whole run (or, without ``after``, of one that is still going)."""
     rng = random.Random(7)
@@ -104,6 +123,10 @@ def fill(run: RunDir, *, text: str = "", updates: int = 24, after: bool = True) 
     held_out = tasks[:8]
     for task in tasks:
         save(task, run.path / "tasks")
+    for number, task in enumerate(tasks):
+        for reason in (DropReason.SURVIVED, DropReason.UNSTABLE)[: number % 3]:
+            note_step(run, task, f"{number}{reason.name}", reason)
+        note_step(run, task, f"{number}", None)
     places = [
         Place(
             name=task.name,

@@ -104,6 +104,17 @@ def test_show_lists_tasks_and_shows_one(tmp_path: Path):
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
 
 
+def test_the_yield_of_a_run_as_table_json_and_page(finished: RunDir, tmp_path: Path):
+    done = tadpole("tasks", "yield", finished.path, "--html", tmp_path / "y.html")
+    assert done.returncode == 0 and done.stdout.splitlines()[1].split()[:2] == ["all", "39"]
+    assert "CPU seconds: 58, 3.2 a task kept" in done.stdout
+    assert b"no test notices the change" in (tmp_path / "y.html").read_bytes()
+    body = json.loads(tadpole("tasks", "yield", finished.path, "--json").stdout)
+    assert (body["counts"]["made"], body["counts"]["kept"]) == (20, 18)
+    done = tadpole("tasks", "yield", tmp_path)
+    assert done.returncode == 2 and "holds no journal of task making" in one_line(done.stderr)
+
+
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, code: int):
     fifo = run.table("eval")

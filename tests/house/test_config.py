@@ -85,7 +85,7 @@ def test_missing_files_and_presets_are_named(tmp_path: Path):
         load(file=tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load(file=tmp_path)
-    with pytest.raises(ConfigError, match="there are embedded, learn, published, quick"):
+    with pytest.raises(ConfigError, match="there are embedded, gpu-24, gpu-80, learn, published"):
         load(preset="fast")
 
 

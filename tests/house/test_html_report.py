@@ -68,6 +68,7 @@ def test_a_finished_run(finished: RunDir):
     assert page.tags.count("svg") == 3
     assert "context summed up: 901 tokens, then 202; 2 turns left out" in page.text
     assert "My notes." in page.text and "its box died and was made again (1)" in page.text
+    assert "no test notices the change" in page.text and "58 CPU seconds of making" in page.text
     assert "pypi" not in page.text.split("Provenance")[0]
     marks = [value for value in page.ids if not value.startswith("m")]  # markers are shared
     assert len(marks) == len(set(marks))

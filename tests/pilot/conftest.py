@@ -1,5 +1,6 @@
 import asyncio
 
+import brook as brook_library
 import pond
 import pytest
 
@@ -34,3 +35,14 @@ def store(tmp_path_factory, engine) -> Store:
 @pytest.fixture(scope="session")
 def snapshot(store, repository) -> Snapshot:
     return asyncio.run(store.snapshot(repository))
+
+
+@pytest.fixture(scope="session")
+def brook_clone(tmp_path_factory) -> str:
+    """A git clone with a history."""
+    return str(brook_library.build(tmp_path_factory.mktemp("git") / "brook"))
+
+
+@pytest.fixture(scope="session")
+def brook(store, brook_clone) -> Snapshot:
+    return asyncio.run(store.snapshot(brook_clone))

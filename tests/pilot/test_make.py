@@ -9,7 +9,7 @@ from tadpole.pilot import make, taskdir
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.hide import locate
 from tadpole.pilot.journal import TABLE, Step, yield_of
-from tadpole.pilot.singlesite import SingleSite
+from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason, Stage
 from tadpole.progress import Progress
@@ -102,8 +102,8 @@ async def test_after_a_crash_it_goes_on_to_the_same_tasks(
     watched = Watched(store, engine, grader)
     again = await run(copy, validator=watched)
     assert again == taskdir.load_set(first)
-    untimed = [step.model_copy(update={"seconds": 0.0}) for step in RunDir(first).rows(TABLE, Step)]
-    found = [step.model_copy(update={"seconds": 0.0}) for step in RunDir(copy).rows(TABLE, Step)]
+    untimed = RunDir(first).rows(TABLE, Step)
+    found = RunDir(copy).rows(TABLE, Step)
     assert found == untimed
     assert 1 <= watched.calls <= make.WORKERS + 1
     nothing = Watched(store, engine, grader)
@@ -115,6 +115,21 @@ async def test_other_settings_are_refused(run, first):
     for more in ({"seed": 1}, {"max_dictated_chars": 30}):
         with pytest.raises(UsageError, match="choose another directory"):
             await run(first, **more)
+
+
+async def test_closed_files_are_left_alone(run, tmp_path, repository, store, engine, grader):
+    class Refusing(Validator):
+        async def validate(self, snapshot, candidate, name):
+            raise Dropped(DropReason.SURVIVED)
+
+    location = (await store.snapshot(repository)).source.location
+    tried = []
+    for closed in ((), {(location, "pond/shapes.py"), ("elsewhere", "pond/words.py")}):
+        out = tmp_path / str(len(tried))
+        await run(out, validator=Refusing(store, engine, grader), closed=closed)
+        tried.append([step.path for step in RunDir(out).rows(TABLE, Step)])
+    assert "pond/shapes.py" in tried[0]
+    assert tried[1] == [path for path in tried[0] if path != "pond/shapes.py"] != []
 
 
 async def test_a_small_source_gives_what_it_has(run, tmp_path, repository):

@@ -3,7 +3,7 @@ from collections import Counter
 
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
-from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.proposers.singlesite import SingleSite, Style
 
 
 def propose(snapshot, seed=0, **settings):

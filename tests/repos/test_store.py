@@ -123,6 +123,10 @@ async def test_the_box_imports_the_checkout_and_tells_nothing_of_the_host(
         )
         assert "RECORD" not in said.stdout
         assert "direct_url.json" not in said.stdout
+        # The host's paths show in the list of mounts: no name of a task or source is in them.
+        mounts = (await box.exec(["cat", "/proc/self/mountinfo"], timeout=20)).stdout
+        told = [line.replace(host, "") for line in mounts.splitlines()]
+        assert " /repo " in mounts and not any("shapes" in line for line in told)
         said = await box.exec(["git", "status", "--porcelain"], timeout=20)
         assert (said.code, said.stdout) == (0, "")
         said = await box.exec(["git", "log", "--all", "--format=%s"], timeout=20)

@@ -1,13 +1,15 @@
 """A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
 
 Run as a program it climbs in a run directory, to be killed by a test:
-``python climbing.py RUN UPDATES [LAG]``.
+``python climbing.py RUN UPDATES [LAG] [talk]``.
 """
 
 import asyncio
+import random
 import sys
 from pathlib import Path
 
+from tadpole.models.adapters import add_adapters
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 from tadpole.protocols import Sampling
@@ -42,24 +44,29 @@ class EvenTokens:
         if (stage, task.name, sample) in self.hangs:
             await asyncio.sleep(3600)
         self.made.append((stage, task.name, sample))
-        infrastructure = (task.name, sample) in self.broken
-        solved = sampled.ids[0] % 2 == 0
-        reward = float(solved) if self.fixed_reward is None else self.fixed_reward
         context = len(prompt)
+        tokens = Tokens(
+            ids=(*prompt, *sampled.ids),
+            logprobs=(*[0.0] * context, *sampled.logprobs),
+            loss_mask=(*[0] * context, 1),
+            versions=(*[-1] * context, sampled.version),
+        )
+        return self.row(task, sample, name, seed, tokens)
+
+    def row(self, task, sample, name, seed, tokens):
+        infrastructure = (task.name, sample) in self.broken
+        solved = tokens.ids[-1] % 2 == 0
+        reward = float(solved) if self.fixed_reward is None else self.fixed_reward
+        generated = sum(tokens.loss_mask)
         trace = Trace(
             task=task.id,
             policy=self.policy.fingerprint,
             seed=seed,
             system="",
             statement=task.statement,
-            turns=(Turn(text="", generated_tokens=1),),
+            turns=(Turn(text="", generated_tokens=generated),),
             stop=StopReason.TOOL_ERROR if infrastructure else StopReason.AGENT,
-            tokens=Tokens(
-                ids=(*prompt, *sampled.ids),
-                logprobs=(*[0.0] * context, *sampled.logprobs),
-                loss_mask=(*[0] * context, 1),
-                versions=(*[-1] * context, sampled.version),
-            ),
+            tokens=tokens,
         )
         row = Attempt(
             task=task.id,
@@ -72,12 +79,40 @@ class EvenTokens:
             else (Outcome.RESOLVED if solved else Outcome.WRONG_PATCH),
             reward=None if infrastructure else reward,
             turns=1,
-            generated_tokens=1,
+            generated_tokens=generated,
             seconds=0.0,
             grade=None if infrastructure else Grade(status=GradeStatus.GRADED, resolved=solved),
             trace=self.rundir.save_trace(trace, name),
         )
         return row, trace
+
+
+class EvenTalk(EvenTokens):
+    """Three turns of up to six tokens, with results and pauses of any length between them."""
+
+    async def attempt(self, task, sample, *, sampling, stage, seed):
+        name = f"{stage}/{task.name}-{sample}"
+        ids = list(task.statement.encode())
+        logprobs, mask, versions = [0.0] * len(ids), [0] * len(ids), [-1] * len(ids)
+        for turn in range(3):
+            sampled = await self.policy.sample(
+                ids, Sampling(max_tokens=6), episode=name, seed=hash_of(name, seed)
+            )
+            for token, logprob in zip(sampled.ids, sampled.logprobs, strict=True):
+                ids.append(token)
+                logprobs.append(logprob)
+                mask.append(1)
+                versions.append(sampled.version)
+            if turn < 2:
+                await asyncio.sleep(random.random() / 50)  # of no seed
+                result = [token % 7 + 65 for token in sampled.ids]
+                ids += result
+                logprobs += [0.0] * len(result)
+                mask += [0] * len(result)
+                versions += [-1] * len(result)
+        self.policy.release(name)
+        tokens = Tokens(ids=ids, logprobs=logprobs, loss_mask=mask, versions=versions)
+        return self.row(task, sample, name, seed, tokens)
 
 
 def hash_of(name, seed):
@@ -112,6 +147,12 @@ def in_process(model, apart):
     )
 
 
+def repeatable(model, apart):
+    return InProcessPolicy(
+        model, end_ids=[257], fingerprint="base", slots=24, max_context=96, repeatable=True
+    )
+
+
 def make_climb(path, updates, train=None, make_policy=None, **rollout):
     settings = TrainConfig(
         updates=updates,
@@ -123,6 +164,8 @@ def make_climb(path, updates, train=None, make_policy=None, **rollout):
         RunDir.open(path) if (path / "tadpole-run.json").exists() else RunDir.create(path, settings)
     )
     model = llama()
+    if settings.lora.rank:
+        add_adapters(model, settings.lora.rank, settings.lora.alpha)
     policy = (make_policy or in_process)(model, settings.max_lag > 0)
     return Climb(
         rollout=EvenTokens(policy, run, **rollout),
@@ -143,7 +186,10 @@ def make_climb(path, updates, train=None, make_policy=None, **rollout):
 
 
 if __name__ == "__main__":
+    talk = sys.argv[4:] == ["talk"]
     lag = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]), {"max_lag": lag})
+    climb = make_climb(Path(sys.argv[1]), int(sys.argv[2]), {"max_lag": lag}, talk and repeatable)
+    if talk:
+        climb.rollout = EvenTalk(climb.policy, climb.rundir)
     asyncio.run(climb.run(tasks(), lambda row: print(row.update, row.mean_reward, flush=True)))
     climb.policy.close()

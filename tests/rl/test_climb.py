@@ -163,6 +163,35 @@ class TestLearner:
         for name, tensor in states[0].items():
             torch.testing.assert_close(tensor, states[1][name], atol=1e-6, rtol=1e-5)
 
+    @pytest.mark.parametrize("chunk", [1, 3, 8, 1000])
+    def test_chunks_change_neither_log_probabilities_nor_gradients(self, chunk):
+        """And the head never sees more positions at a time: the vocabulary stays in pieces."""
+        found = []
+        for size in (chunk, 1 << 20):
+            model, seen = llama(), []
+            model.lm_head.register_forward_hook(lambda *a, seen=seen: seen.append(len(a[1][0])))
+            (batch,) = micro_batches([*group(0), *group(1)], 1000)
+            logp_N, entropy_N = token_logprobs(model, batch, chunk=size)
+            logp_N.sum().backward()
+            assert max(seen) == min(size, len(logp_N)) and len(logp_N) == 36
+            found.append((logp_N.detach(), entropy_N, model.model.embed_tokens.weight.grad))
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+    def test_bfloat16_keeps_float32_weights_and_moments(self):
+        """A step of the published size is far below what bfloat16 can tell apart."""
+        model = llama()
+        before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+        learner = Learner(model, lr=1e-6, dtype=torch.bfloat16, max_mean_gap=1.0, weight_decay=0.0)
+        learner.update(group(0))
+        state = [s[name] for s in learner.optimizer.state.values() for name in ("exp_avg",)]
+        assert {p.dtype for p in learner.parameters} == {m.dtype for m in state} == {torch.float32}
+        moved = kept = 0
+        for name, tensor in model.named_parameters():
+            moved += int((tensor != before[name]).sum())
+            kept += int((tensor.bfloat16() != before[name].bfloat16()).sum())
+        assert moved > 0.5 * sum(p.numel() for p in model.parameters()) > 100 * kept
+
     def test_nothing_to_train_on_is_an_error(self):
         with pytest.raises(TrainerError, match="at least one"):
             Learner(llama(), lr=1e-2).update([])
@@ -311,9 +340,9 @@ class TestOverlap:
 
 
 class TestKill:
-    def start(self, run, updates, lag=0):
+    def start(self, run, updates, lag=0, *more):
         program = str(ROOT / "tests/rl/climbing.py")
-        command = [sys.executable, program, str(run), str(updates), str(lag)]
+        command = [sys.executable, program, str(run), str(updates), str(lag), *more]
         env = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}"}
         return subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -338,16 +367,20 @@ class TestKill:
         assert len(keys) == len(set(keys))
 
     @pytest.mark.slow
-    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path):
-        """The very weights and figures of a climb that nothing interrupted, bit for bit."""
+    @pytest.mark.parametrize("how", [(), ("talk",)], ids=["one turn", "repeatable"])
+    def test_killed_at_ten_random_points_it_reaches_the_same_numbers(self, tmp_path, how):
+        """The very weights and figures of a climb that nothing interrupted, bit for bit.
+
+        With several turns, whose pauses are never the same twice, where the policy is repeatable.
+        """
         rng = random.Random(5)
-        updates = 16
-        whole = self.start(tmp_path / "whole", updates)
+        updates = 8 if how else 16
+        whole = self.start(tmp_path / "whole", updates, 0, *how)
         _, errors = whole.communicate(timeout=240)
         assert whole.returncode == 0, errors
         kills = 0
         while kills < 10:
-            process = self.start(tmp_path / "killed", updates)
+            process = self.start(tmp_path / "killed", updates, 0, *how)
             if rng.random() < 0.8:
                 process.stdout.readline()  # an update was made; else somewhere before
             else:
@@ -358,7 +391,7 @@ class TestKill:
             process.communicate()
             if checkpoints(tmp_path / "killed" / "checkpoints")[updates // 2 - 1 :]:
                 break  # it was done before it could be killed ten times
-        last = self.start(tmp_path / "killed", updates)
+        last = self.start(tmp_path / "killed", updates, 0, *how)
         _, errors = last.communicate(timeout=240)
         assert last.returncode == 0, errors
         assert kills >= 5

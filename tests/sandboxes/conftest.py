@@ -1,5 +1,6 @@
 """A small tree, a tiny toolbox, and a census of host processes for the sandbox tests."""
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -101,18 +102,37 @@ def engine(kind: BoxKind, toolbox: Path) -> Engine:
     return BubblewrapEngine(toolbox, kind)
 
 
+def state_of(tree: Path) -> dict[str, tuple[int, bytes]]:
+    """Mode and content of everything in a tree."""
+    return {
+        str(path.relative_to(tree)): (
+            path.lstat().st_mode,
+            os.readlink(path).encode() if path.is_symlink() else path.read_bytes(),
+        )
+        for path in tree.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
 @pytest.fixture
 async def start(engine: Engine, tree: Path) -> AsyncIterator[Start]:
+    """Starts boxes; after each test the host's tree is as it was and no process is left."""
     running: list[Session] = []
+    before: list[dict[str, tuple[int, bytes]]] = []
 
     async def go(limits: Limits | None = None, **options: object) -> Session:
         spec = SandboxSpec(tree=tree, limits=limits or Limits(), **options)  # type: ignore
+        before.append(state_of(tree))
         running.append(await engine.start(spec))
         return running[-1]
 
     yield go
+    inits = [sandbox.init_pid() for sandbox in running]
     for sandbox in running:
         await sandbox.close()
+    assert not any(pid and os.path.exists(f"/proc/{pid}") for pid in inits)
+    assert not any(str(tree).encode() in line for line in command_lines())
+    assert not before or state_of(tree) == before[0]
 
 
 @pytest.fixture

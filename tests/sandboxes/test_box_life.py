@@ -14,10 +14,18 @@ import pytest
 from tadpole.errors import SandboxDied
 from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes.probe import command_lines
+from tadpole.settings import BoxKind
 
 
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
+
+
+def children():
+    """Process ids that this process has started, in whichever thread."""
+    return {
+        pid for at in Path("/proc/self/task").glob("*/children") for pid in at.read_text().split()
+    }
 
 
 async def test_eight_in_parallel_do_not_mix(start, census):
@@ -40,7 +48,7 @@ async def test_calls_of_one_box_take_turns(box):
 
 async def test_close_leaves_no_process_no_file_and_no_descriptor(engine, tree, census):
     await (await engine.start(SandboxSpec(tree))).close()
-    before, files = descriptors(), set(Path("/tmp").glob("*"))
+    before, files, ours = descriptors(), set(Path("/tmp").glob("*")), children()
     for _ in range(3):
         box = await engine.start(SandboxSpec(tree))
         running = asyncio.create_task(box.exec(["sleep", census.mark], timeout=60))
@@ -52,7 +60,7 @@ async def test_close_leaves_no_process_no_file_and_no_descriptor(engine, tree, c
         assert not os.path.exists(f"/proc/{init}")
         with pytest.raises(SandboxDied):
             await running
-    assert descriptors() == before
+    assert descriptors() == before and children() == ours
     assert {path for path in set(Path("/tmp").glob("*")) - files if "box" in path.name} == set()
 
 
@@ -117,6 +125,22 @@ def test_the_end_of_the_thread_that_started_it_does_not_end_it(engine, tree):
         loop.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a launcher")
+async def test_a_launcher_that_is_killed_costs_neither_boxes_nor_starts(start, kind):
+    if kind is BoxKind.CONTAINER:
+        pytest.skip("it has none")
+    first = await start()
+    [launcher] = [
+        pid for pid in children() if "launch.py" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    os.kill(int(launcher), signal.SIGKILL)
+    second = await start()
+    for box in (first, second):
+        assert (await box.exec(["echo", "alive"], timeout=60)).stdout == "alive\n"
+    await first.close()
+    assert (await second.exec(["echo", "alive"], timeout=60)).stdout == "alive\n"
+
+
 CONTROLLER = """
 import asyncio, sys
 from pathlib import Path
@@ -136,11 +160,13 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how):
+def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how, tmp_path):
+    (tmp_path / "scratch").mkdir()
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, tree, toolbox, census.mark, kind.value],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
     )
     deadline = time.monotonic() + 20
     while sum(line.startswith(f"sleep\0{census.mark}".encode()) for line in command_lines()) < 2:
@@ -149,9 +175,13 @@ def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how):
     controller.send_signal(how)
     controller.wait(timeout=20)
     deadline = time.monotonic() + 5
-    while census.count() or any(str(tree).encode() in line for line in command_lines()):
+    while census.count() or any(
+        str(tree).encode() in line or b"sandboxes/launch.py" in line for line in command_lines()
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    if how is signal.SIGKILL and kind is not BoxKind.CONTAINER:
+        assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
 
 
 @pytest.mark.slow

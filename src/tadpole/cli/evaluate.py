@@ -101,12 +101,21 @@ def regrade(run: Path, tier: str | None, as_json: bool) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Choice(["raw", "before", "after"]), default="after")
 @click.option("--sample", default=0, show_default=True, help="Which attempt at each task.")
-def export(run: Path, policy: str, sample: int) -> int:
-    """Print the patches of an evaluation as SWE-bench predictions, one JSON row a line."""
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["predictions", "atif"]),
+    default="predictions",
+    show_default=True,
+    help="Patches for SWE-bench, or whole trajectories (ATIF 1.8, as Harbor reads them).",
+)
+def export(run: Path, policy: str, sample: int, form: str) -> int:
+    """Print an evaluation for other programs, one JSON row a line."""
     rundir = RunDir.open(run)
     from tadpole.evals.policies import PolicyRole
-    from tadpole.evals.predictions import predictions
+    from tadpole.evals.predictions import predictions, trajectories
 
-    for row in predictions(rundir, PolicyRole(policy), sample):
+    rows = trajectories if form == "atif" else predictions
+    for row in rows(rundir, PolicyRole(policy), sample):
         click.echo(json.dumps(row))
     return 0

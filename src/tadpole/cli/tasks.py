@@ -1,4 +1,4 @@
-"""``tadpole tasks``: make, validate, calibrate and show tasks."""
+"""``tadpole tasks``: make, validate, calibrate and show tasks, and what they cost."""
 
 import asyncio
 import textwrap
@@ -19,7 +19,7 @@ def command() -> None:
     """Make, validate, calibrate and show tasks."""
 
 
-@command.command(cls=Verb, sections=["tasks", "sandbox"])
+@command.command(cls=Verb, sections=["tasks", "author", "sandbox"])
 @settings
 def make(request: Request) -> int:
     """Make validated tasks from real repositories.
@@ -41,13 +41,19 @@ def make(request: Request) -> int:
     return int(len(tasks) < asked)
 
 
-@command.command(cls=Verb, sections=["calibrate", "grading", "policy", "leaf", "warmup"])
+@command.command(
+    cls=Verb,
+    sections=["calibrate", "grading", "policy", "leaf", "warmup"],
+    short={"budget": "calibrate.budget"},
+)
+@click.option("--budget", metavar="N", help="Most attempts in all (--calibrate.budget).")
 @settings
 def calibrate(request: Request) -> int:
     """Keep the tasks that the current policy sometimes solves.
 
     \b
     tadpole tasks calibrate --run runs/mine
+    tadpole tasks calibrate --run runs/mine --budget 2000
     """
     with request.job(begins=bool(request.config.tasks.dir)) as job:
         from tadpole.stages import calibrate_tasks
@@ -104,6 +110,27 @@ def show(directory: Path, gold: bool, as_json: bool) -> int:
         request.result(_row(tasks[0]), lambda: _page(tasks[0], gold))
     else:
         request.result([_row(t) for t in tasks], lambda: "\n".join(_line(t) for t in tasks))
+    return 0
+
+
+@command.command(name="yield")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--html", type=click.Path(path_type=Path), help="Write it as one HTML file too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def yields(directory: Path, html: Path | None, as_json: bool) -> int:
+    """Show how many candidates became tasks, why the others did not, and what it cost.
+
+    DIRECTORY is a run, or a directory that `tadpole tasks make` has filled.
+    """
+    from tadpole.pilot.harvest import harvest
+
+    found = harvest(directory)
+    if html is not None:
+        from tadpole.report.yields import write_yield
+
+        write_yield(found, str(directory), html)
+        click.echo(f"tadpole: wrote {html}", err=True)
+    Request.plain(as_json).result(found.body(), lambda: str(found))
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tadpole.config import Config, fields, load, open_run, presets
+from tadpole.config import Config, fields, load, open_run, presets, values
 from tadpole.progress import Progress
 from tadpole.rundir import CONFIG, MARKER, RunDir, cache_dir
 
@@ -65,9 +65,19 @@ class Request:
 class Verb(click.Command):
     """A command that takes every setting as ``--section.key VALUE``."""
 
-    def __init__(self, *args: Any, sections: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Sequence[str] = (),
+        dry_run: Callable[[Config], int | None] | None = None,
+        short: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.sections = sections  # what its --help lists: whole sections, or single settings
+        # What its --help lists: whole sections, or single settings.
+        self.sections = sections
+        self.dry_run = dry_run  # more to a dry run than the settings: its exit code, or None
+        self.short = dict(short or {})  # option of its own -> the setting that it is short for
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the dotted settings out; click reads the rest."""
@@ -77,14 +87,14 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options, then the settings that matter to this verb."""
         super().format_options(ctx, formatter)
-        defaults = load().model_dump(mode="json")
+        defaults = values(load())
         for section in dict.fromkeys(name.partition(".")[0] for name in self.sections):
             with formatter.section(f"Settings: {section} (defaults of the embedded model)"):
                 rows = []
                 for name, info in fields():
-                    head, _, key = name.partition(".")
+                    head = name.partition(".")[0]
                     if head == section and {section, name} & set(self.sections):
-                        value = _shown(defaults[head][key])
+                        value = _shown(defaults[name])
                         rows.append((f"--{name}", f"{info.description} [{value}]"))
                 formatter.write_dl(rows, col_max=34)
 
@@ -129,8 +139,10 @@ def settings(function: Callable[..., Any], *, of_run: bool = True) -> Callable[.
     @click.pass_context
     @functools.wraps(function)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        assert isinstance(ctx.command, Verb)
         flags = dict(ctx.meta[_FLAGS])
-        for option, name in (("run", "run.dir"), ("model", "policy.model")):
+        short = {"run": "run.dir", "model": "policy.model"} | ctx.command.short
+        for option, name in short.items():
             value = given.pop(option)
             if value is not None:
                 flags[name] = value
@@ -140,6 +152,9 @@ def settings(function: Callable[..., Any], *, of_run: bool = True) -> Callable[.
         config = resolve(flags, file, preset) if of_run else load(flags, file=file, preset=preset)
         as_json = given.pop("as_json")
         if given.pop("dry_run"):
+            code = ctx.command.dry_run(config) if ctx.command.dry_run else None
+            if code is not None:
+                return code
             click.echo(config.toml(), nl=False)
             return 0
         return function(Request(config, as_json, Progress(), flags), **given)

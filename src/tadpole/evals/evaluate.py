@@ -1,14 +1,15 @@
 """Evaluates a policy on tasks: rows into the run directory, taken up again where it stopped."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from tadpole.evals.scoreboard import Scoreboard
-from tadpole.outcome import OUTCOME_POLICY
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.task import Task
 from tadpole.together import together
 from tadpole.trace import Attempt
+from tadpole.tries import RETRIES, tried
 
 TABLE = "eval"
 
@@ -24,7 +25,7 @@ async def evaluate(
     rundir: RunDir,
     progress: Progress,
     concurrency: int = 4,
-    retries: int = 2,
+    retries: int = RETRIES,
     table: str = TABLE,
     what: str = "evaluate",
 ) -> Scoreboard:
@@ -44,11 +45,7 @@ async def evaluate(
 
         async def work() -> None:
             for task, sample in queue:
-                for _ in range(retries + 1):
-                    row = await attempt(task, sample)
-                    rundir.append(table, row)
-                    if not OUTCOME_POLICY[row.outcome].retry:
-                        break
+                row = await tried(partial(attempt, task, sample), rundir, table, retries)
                 bar.advance(note=f"{task.name}: {row.outcome.value}")
 
         await together([work() for _ in range(min(concurrency, len(owed)))])

@@ -1,6 +1,10 @@
-"""The patches of an evaluation in the shape that SWE-bench harnesses read."""
+"""An evaluation for other programs: patches as SWE-bench harnesses read them, and trajectories."""
+
+from collections.abc import Iterator
+from typing import Any
 
 from tadpole.errors import RunError
+from tadpole.evals.atif import trajectory
 from tadpole.evals.evaluate import TABLE
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.evals.scoreboard import settled
@@ -17,6 +21,28 @@ def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[
     ``surrogateescape`` to get the patch back byte for byte. Raises RunError where the policy or
     the attempt was not evaluated.
     """
+    return [
+        {
+            "model_name_or_path": f"tadpole-{role.value}-{row.policy[:12]}",
+            "instance_id": row.task_name,
+            "model_patch": _text(rundir.load_patch(row.patch)) if row.patch else "",
+        }
+        for row in attempts(rundir, role, sample)
+    ]
+
+
+def trajectories(rundir: RunDir, role: PolicyRole, sample: int = 0) -> Iterator[dict[str, Any]]:
+    """The trajectory of one attempt at each task. Raises RunError where there is none."""
+    for row in attempts(rundir, role, sample):
+        if not row.trace:
+            raise RunError(f"{rundir.path} holds no trace of {row.task_name}")
+        trace = rundir.load_trace(row.trace)
+        extra = {"task_name": row.task_name, "outcome": row.outcome.value, "reward": row.reward}
+        yield trajectory(trace, session=f"{row.task_name}-{row.sample}", extra=extra)
+
+
+def attempts(rundir: RunDir, role: PolicyRole, sample: int) -> list[Attempt]:
+    """One trusted attempt at each task, by name. Raises RunError where there is none."""
     found = policies(rundir).get(role)
     if found is None:
         raise RunError(f"{rundir.path} has no policy {role.value!r}: evaluate it first")
@@ -31,14 +57,7 @@ def predictions(rundir: RunDir, role: PolicyRole, sample: int = 0) -> list[dict[
             f"{rundir.path} holds no attempt {sample} of policy {role.value!r}: run tadpole eval "
             f"run --policy {role.value} --run {rundir.path}, or name another --sample"
         )
-    return [
-        {
-            "model_name_or_path": f"tadpole-{role.value}-{found.fingerprint[:12]}",
-            "instance_id": row.task_name,
-            "model_patch": _text(rundir.load_patch(row.patch)) if row.patch else "",
-        }
-        for row in sorted(rows, key=lambda row: row.task_name)
-    ]
+    return sorted(rows, key=lambda row: row.task_name)
 
 
 def _text(patch: bytes) -> str:

@@ -6,18 +6,21 @@ nothing, and no refusal is silent. It does not isolate anything: paths are kept 
 directory and /tmp as a service to the model, the sandbox around this file is the wall.
 """
 
-# Old syntax throughout, and the old names of types: this also runs where Python is 3.6.
-# ruff: noqa: UP006, UP035, UP045
+# Old syntax throughout, for this also runs where Python is 3.6. What only some calls need is
+# imported by these: a box starts often, and its first call waits for all that is up here.
 
-import ast
 import bisect
-import difflib
 import itertools
 import os
 import re
-import shlex
 import stat
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    RunBash = Callable[[str, float], dict[str, Any]]
 
 READ_CHARS = 20000
 BASH_CHARS = 30000
@@ -29,7 +32,7 @@ BOM = b"\xef\xbb\xbf"
 
 # What each tool takes: (name, type, required), in the order in which it is told to the model.
 _UNTOLD = ("timeout_ms", "max_chars")  # accepted, but not offered
-PARAMETERS: Dict[str, Tuple[Tuple[str, type, bool], ...]] = {
+PARAMETERS: "dict[str, tuple[tuple[str, type, bool], ...]]" = {
     "Read": (
         ("file_path", str, True),
         ("offset", int, False),
@@ -55,18 +58,16 @@ PARAMETERS: Dict[str, Tuple[Tuple[str, type, bool], ...]] = {
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 # Real path -> texts of the file that the model may still hold in its context (this session).
-_seen: Dict[str, List[str]] = {}
+_seen: "dict[str, list[str]]" = {}
 
 _CUT_NOTE = b"\n[... %d bytes cut ...]\n"  # stands where a bounded stream was cut
-
-RunBash = Callable[[str, float], Dict[str, Any]]
 
 
 class Unfinished(Exception):
     """A command that did not come to its own end; its text is the whole observation."""
 
 
-def call(name: str, arguments: Any, workdir: str, run_bash: RunBash) -> Tuple[str, bool]:
+def call(name: str, arguments: "Any", workdir: str, run_bash: "RunBash") -> "tuple[str, bool]":
     """Run one tool and return ``(text, is_error)``; never raises for what the model did.
 
     ``run_bash(command, seconds)`` returns a dict with ``code``, ``stdout`` and ``stderr``
@@ -77,7 +78,7 @@ def call(name: str, arguments: Any, workdir: str, run_bash: RunBash) -> Tuple[st
         given = coerced(name, arguments)
         if name == "Bash":
             return _bash(run_bash, **given), False
-        tools: Dict[str, Callable[..., str]] = dict(
+        tools: dict[str, Callable[..., str]] = dict(
             Read=_read, Write=_write, Edit=_edit, Glob=_glob
         )
         return tools[name](workdir, **given), False
@@ -90,7 +91,7 @@ def call(name: str, arguments: Any, workdir: str, run_bash: RunBash) -> Tuple[st
         return f"{type(error).__name__}: {error}", True
 
 
-def coerced(name: str, arguments: Any) -> Dict[str, Any]:
+def coerced(name: str, arguments: "Any") -> "dict[str, Any]":
     """The arguments of a call in their proper types. Raises ValueError or TypeError."""
     if name not in PARAMETERS:
         raise ValueError("unknown tool {}; use one of {}".format(name, ", ".join(PARAMETERS)))
@@ -114,7 +115,7 @@ def coerced(name: str, arguments: Any) -> Dict[str, Any]:
     return given
 
 
-def seconds(timeout: Optional[float] = None, timeout_ms: Optional[float] = None) -> float:
+def seconds(timeout: "float | None" = None, timeout_ms: "float | None" = None) -> float:
     """The seconds that a Bash call's ``timeout`` (or ``timeout_ms``) asks for."""
     if timeout_ms is not None:
         value = timeout_ms / 1000.0
@@ -132,7 +133,7 @@ def _room(most: int, max_chars: int) -> int:
     return min(most, max(200, max_chars)) if max_chars > 0 else most
 
 
-def _typed(key: str, value: Any, kind: type) -> Any:
+def _typed(key: str, value: "Any", kind: type) -> "Any":
     plain = not isinstance(value, bool)
     if kind is str:
         if isinstance(value, int) and plain:
@@ -186,6 +187,8 @@ def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0, max_cha
         room -= len(entry) + 1
         number += 1
     if number == offset:  # one line fills the whole room
+        import shlex
+
         line = lines[number - 1]
         widths = (4 if "\udc80" <= char <= "\udcff" else 1 for char in line[:room])
         most = room - len(f"{number}. ")
@@ -234,6 +237,8 @@ def _write(workdir: str, file_path: str, content: str) -> str:
     _remember(real, content)
     done = f"Wrote {shown} ({len(data)} bytes)."
     if real.endswith(".py") and "\n" not in content.strip() and "\\n" in content:
+        import ast
+
         try:
             ast.parse(content)
         except (SyntaxError, ValueError):
@@ -283,7 +288,7 @@ def _edit(
     return f"Edited {shown} ({len(found)} replacement{plural})."
 
 
-def _positions(text: str, part: str, step: int) -> List[int]:
+def _positions(text: str, part: str, step: int) -> "list[int]":
     found, at = [], text.find(part)
     while at >= 0:
         found.append(at)
@@ -299,7 +304,7 @@ def _with_endings(new: str, text: str, start: int, stop: int) -> str:
         endings = [near.group()] if near else re.findall("\r?\n", text[:start])[-1:] or ["\n"]
     count = itertools.count()
 
-    def ending(match: Any) -> str:
+    def ending(match: "Any") -> str:
         own = str(endings[min(next(count), len(endings) - 1)])
         return own if match.group() == "\n" else str(match.group())
 
@@ -318,7 +323,7 @@ def _unescaped(text: str) -> str:
 
 
 # What may be wrong with an old_string: (the reason, done to the text, done to the file too).
-_SLIPS: Tuple[Tuple[str, Callable[[str], str], bool], ...] = (
+_SLIPS: "tuple[tuple[str, Callable[[str], str], bool], ...]" = (
     ("leave out the line numbers that Read puts before each line", _unnumbered, False),
     ("it has backslash escapes where the file has the characters themselves", _unescaped, False),
     (
@@ -332,7 +337,7 @@ _SLIPS: Tuple[Tuple[str, Callable[[str], str], bool], ...] = (
 )
 
 
-def _why_not(flat: str, old: str, shown: str, earlier: Sequence[str]) -> str:
+def _why_not(flat: str, old: str, shown: str, earlier: "Sequence[str]") -> str:
     """Why ``old`` is not in the file, as the next thing to do."""
     if any(old in version.replace("\r\n", "\n") for version in earlier if version != flat):
         return f"{shown} has changed since you read it and old_string is gone; Read it again"
@@ -354,8 +359,8 @@ def _quoted(line: str) -> str:
     return repr(text) if len(text) <= 300 else repr(text[:300]) + "..."
 
 
-def _indentation(here: Sequence[str], wanted: Sequence[str]) -> str:
-    def any_with(lines: Sequence[str], begin: str) -> bool:
+def _indentation(here: "Sequence[str]", wanted: "Sequence[str]") -> str:
+    def any_with(lines: "Sequence[str]", begin: str) -> bool:
         return any(line.startswith(begin) for line in lines)
 
     if any_with(here, "\t") and any_with(wanted, " "):
@@ -365,7 +370,7 @@ def _indentation(here: Sequence[str], wanted: Sequence[str]) -> str:
     return "it differs only in indentation"
 
 
-def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
+def _nearest(lines: "Sequence[str]", wanted: "Sequence[str]") -> str:
     """Where the file comes closest to the wanted lines, and the first line that differs."""
     wanted = [line.strip() for line in wanted if line.strip()] or [""]
     numbered = [(k, line.strip()) for k, line in enumerate(lines, 1) if line.strip()]
@@ -380,6 +385,8 @@ def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
     if best[0]:
         number, line = numbered[sum(best)]
         return f": line {number} there is {_quoted(line)}, in your text {_quoted(wanted[best[0]])}"
+    import difflib
+
     short = [line for _, line in numbered[:20000] if len(line) < 300]
     for close in difflib.get_close_matches(wanted[0][:300], short, 1, 0.6):
         number = next(k for k, line in numbered if line == close)
@@ -417,7 +424,7 @@ def _glob(workdir: str, pattern: str, path: str = ".", max_chars: int = 0) -> st
     return "\n".join(_visible(name) for name in names) or "No files matched."
 
 
-def _files(top: str, depth: Optional[int] = None) -> Iterator[str]:
+def _files(top: str, depth: "int | None" = None) -> "Iterator[str]":
     """Relative paths of the files below ``top``; .git and linked directories are not entered."""
     for folder, folders, names in os.walk(top):
         inside = os.path.relpath(folder, top)
@@ -429,8 +436,8 @@ def _files(top: str, depth: Optional[int] = None) -> Iterator[str]:
                 yield name if inside == "." else os.path.join(inside, name)
 
 
-def _regex(segments: Sequence[str]) -> str:
-    parts: List[str] = []
+def _regex(segments: "Sequence[str]") -> str:
+    parts: list[str] = []
     for k, segment in enumerate(segments):
         if segment == "**":
             if segments[k + 1 : k + 2] == ["**"]:
@@ -460,12 +467,12 @@ def _token(token: str) -> str:
 
 
 def _bash(
-    run_bash: RunBash,
+    run_bash: "RunBash",
     command: str,
     *,
     description: str = "",
-    timeout: Optional[float] = None,
-    timeout_ms: Optional[float] = None,
+    timeout: "float | None" = None,
+    timeout_ms: "float | None" = None,
     max_chars: int = 0,
 ) -> str:
     limit, most = seconds(timeout, timeout_ms), _room(BASH_CHARS, max_chars)
@@ -503,7 +510,7 @@ def _clipped(data: bytes, cut: int, room: int) -> str:
 # --- files -----------------------------------------------------------------------------------
 
 
-def _resolve(workdir: str, path: str) -> Tuple[str, str]:
+def _resolve(workdir: str, path: str) -> "tuple[str, str]":
     """``(real path, path as it is shown)``; raises PermissionError for what is outside."""
     asked = os.path.normpath(os.path.join(workdir, os.path.expanduser(path)))
     real, root = os.path.realpath(asked), os.path.realpath(workdir)
@@ -543,10 +550,12 @@ def _decode(data: bytes) -> str:
     return data[len(BOM) if data.startswith(BOM) else 0 :].decode("utf-8", "surrogateescape")
 
 
-def _near(workdir: str, name: str) -> List[str]:
+def _near(workdir: str, name: str) -> "list[str]":
     files = list(itertools.islice(_files(os.path.realpath(workdir)), 20000))
     same = [path for path in files if os.path.basename(path) == name]
     if not same:
+        import difflib
+
         close = difflib.get_close_matches(name, {os.path.basename(path) for path in files}, 3, 0.6)
         same = [path for path in files if os.path.basename(path) in close]
     return same[:3]

@@ -25,6 +25,7 @@ from tadpole.errors import ModelError
 from tadpole.models.draw import draw
 from tadpole.models.memory import give_back
 from tadpole.models.padded import PaddedDecoder
+from tadpole.models.room import room
 from tadpole.models.rounded import copy_weights, rounded_copy, separate_copy
 from tadpole.models.slots import SlotDecoder, common_prefix, has_plain_attention
 from tadpole.protocols import Sampled, Sampling
@@ -70,7 +71,10 @@ class InProcessPolicy:
 
     ``slots`` bounds how many conversations are decoded together; ``max_context`` (tokens) cuts
     a turn that would outgrow it. ``end_ids`` end a turn. ``apart`` keeps a copy of all weights,
-    so that the model may be trained while it is sampled.
+    so that the model may be trained while it is sampled. ``repeatable`` decodes every episode by
+    itself: matrix products of other shapes round otherwise, so the last bits of a log-probability
+    tell who else was there, and a run that was killed and goes on meets other company. It needs
+    a slot for each open episode, and costs what batches save.
     """
 
     def __init__(
@@ -83,9 +87,11 @@ class InProcessPolicy:
         slots: int = 32,
         max_context: int = 2048,
         apart: bool = False,
+        repeatable: bool = False,
     ):
         self.model = model
         self.dtype = dtype
+        self._repeatable = repeatable
         self.max_context = max_context
         self.version = 0
         self._fingerprint = fingerprint
@@ -97,7 +103,9 @@ class InProcessPolicy:
             self._rounded = rounded_copy(self._rounded)
         self._rounded.eval()
         self._padded = not has_plain_attention(model.config)
-        self._decoder = None if self._padded else SlotDecoder(self._rounded, slots, dtype)
+        self._decoder = (
+            None if self._padded else SlotDecoder(self._rounded, slots, dtype, repeatable)
+        )
         self._owner: list[str | None] = [None] * slots
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []  # _active[i] decodes in slot i
@@ -113,10 +121,8 @@ class InProcessPolicy:
     async def sample(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, episode: str, seed: int
     ) -> Sampled:
-        """See the protocol. Raises ModelError where the prompt leaves no room to answer."""
-        room = self.max_context - len(prompt_ids)
-        if not prompt_ids or room <= 0:
-            raise ModelError(f"{len(prompt_ids)} prompt tokens, {self.max_context} are the limit")
+        """See the protocol. Raises ContextFull where the prompt leaves no room to answer."""
+        left = room(prompt_ids, self.max_context)
         self._ensure_thread()
         loop = asyncio.get_running_loop()
         request = _Request(
@@ -124,7 +130,7 @@ class InProcessPolicy:
             sampling,
             episode,
             torch.Generator().manual_seed(_stream(seed, episode, len(prompt_ids))),
-            min(sampling.max_tokens, room),
+            min(sampling.max_tokens, left),
             loop.create_future(),
             loop,
         )
@@ -237,6 +243,8 @@ class InProcessPolicy:
         for request in self._admissible():
             low = len(self._active)
             slot = self._slot_of(request, decoder, low)
+            if self._repeatable and self._owner[slot] != request.episode:
+                decoder.empty(slot)
             decoder.swap(slot, low)
             self._owner[slot], self._owner[low] = self._owner[low], request.episode
             done = decoder.adopt(low, request.prompt)
@@ -271,7 +279,7 @@ class InProcessPolicy:
                 common_prefix(other.prompt, request.prompt) > len(request.prompt) // 2
                 for other in chosen
             )
-            if not alike or request.episode in self._owner:
+            if not alike or self._repeatable or request.episode in self._owner:
                 chosen.append(request)
         return chosen
 
@@ -285,7 +293,8 @@ class InProcessPolicy:
 
     def _decode_padded(self) -> None:
         """Serve waiting requests as one batch, from first token to last."""
-        batch, self._waiting = self._waiting[: self._slots], self._waiting[self._slots :]
+        most = 1 if self._repeatable else self._slots
+        batch, self._waiting = self._waiting[:most], self._waiting[most:]
         if not batch:
             return
         self._active = batch
@@ -299,6 +308,13 @@ class InProcessPolicy:
 
     def _take(self, first: int, logits_BV: torch.Tensor) -> None:
         requests = self._active[first:]
+        if not self._repeatable:
+            self._take_rows(requests, logits_BV)
+            return
+        for request, logits_1V in zip(requests, torch.split(logits_BV, 1), strict=True):
+            self._take_rows([request], logits_1V)
+
+    def _take_rows(self, requests: Sequence[_Request], logits_BV: torch.Tensor) -> None:
         ids, logprobs = draw(
             logits_BV.cpu(), [r.sampling for r in requests], [r.generator for r in requests]
         )

@@ -15,20 +15,24 @@ from tadpole.models.location import is_directory, problem
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in float32 (CPU) or bfloat16 (GPU), ready to be sampled and trained."""
+    """A model and its tokenizer, ready to be sampled; in float32 also to be trained."""
 
     model: Any
     tokenizer: Any
     fingerprint: str  # of the weights' content
 
 
-def load_model(location: str | Path, device: str = "cpu") -> Loaded:
-    """Load ``location``. Raises ModelError, one line, where it is no model directory."""
+def load_model(
+    location: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Loaded:
+    """Load ``location``. Raises ModelError, one line, where it is no model directory.
+
+    Weights that are to be trained must be float32: a step of 1e-6 is lost in bfloat16.
+    """
     path = Path(location)
     if why := problem(str(location)):
         raise ModelError(why)
     named = not is_directory(str(location))
-    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(location)
         found: Any = AutoModelForCausalLM.from_pretrained(

@@ -97,10 +97,14 @@ class SlotCache(Cache):
 
 
 class SlotDecoder:
-    """Extends many conversations at once. Not thread-safe: one thread owns it."""
+    """Extends many conversations at once. Not thread-safe: one thread owns it.
 
-    def __init__(self, model: Any, slots: int, dtype: torch.dtype):
-        self.model = model
+    ``apart``: each conversation is computed by itself and takes nothing over from another one, so
+    that its numbers do not depend, to the last bit, on what else is decoded.
+    """
+
+    def __init__(self, model: Any, slots: int, dtype: torch.dtype, apart: bool = False):
+        self.model, self.apart = model, apart
         self.cache = SlotCache(model.config, slots, dtype, model.device)
         self.ids: list[list[int]] = [[] for _ in range(slots)]
         self._argument = cache_argument(model)
@@ -110,6 +114,10 @@ class SlotDecoder:
         for ids in self.ids:
             ids.clear()
         self.cache.clear()
+
+    def empty(self, slot: int) -> None:
+        """Forget what one slot holds."""
+        self.ids[slot] = []
 
     def swap(self, a: int, b: int) -> None:
         """Exchange two slots."""
@@ -124,6 +132,8 @@ class SlotDecoder:
         """
         best, source = 0, slot
         for candidate, ids in enumerate(self.ids):
+            if self.apart and candidate != slot:
+                continue
             common = common_prefix(ids, prompt)
             if common > best or (common == best and candidate == slot):
                 best, source = common, candidate
@@ -136,6 +146,8 @@ class SlotDecoder:
     @torch.no_grad()
     def extend(self, low: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Append ``tokens[i]`` to slot ``low + i``; logits [rows, vocabulary] after the last."""
+        if self.apart and len(tokens) > 1:
+            return torch.cat([self.extend(low + i, [row]) for i, row in enumerate(tokens)])
         device = self.model.device
         rows, width = len(tokens), max(map(len, tokens))
         starts = torch.tensor([len(self.ids[low + i]) for i in range(rows)], device=device)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from tadpole.task import FileChange
+from tadpole.task import FileChange, TaskKind
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class Site:
     line: int
     lines: tuple[int, ...]
 
+    @property
+    def end(self) -> int:
+        """One past the last character of ``old``."""
+        return self.offset + len(self.old)
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -33,6 +38,10 @@ class Candidate:
     functions: tuple[str, ...]  # qualified names inside their files, e.g. "Class.method"
     sites: tuple[Site, ...]
     seed: int = 0
+    kind: TaskKind = TaskKind.BUG_FIX
+    request: str = ""  # what is asked for; empty where only the symptom is known
+    parts: tuple["Candidate", ...] = ()  # the bugs of a composed one, none of them composed
+    origin: str = ""  # the commit whose change is taken back; empty for none
 
     @property
     def files(self) -> tuple[str, ...]:

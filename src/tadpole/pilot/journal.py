@@ -1,7 +1,8 @@
 """The journal of task making: one row per candidate, in the order of proposal.
 
 It lies as ``journal.jsonl`` in the directory of the tasks. A row is appended after the task it
-names is on disk, so whatever a crash tears is simply owed again. :func:`yield_of` counts it.
+names is on disk, so whatever a crash tears is simply owed again. Nothing in it depends on time:
+what was spent lies beside it, in ``costs.jsonl``. :func:`yield_of` counts both.
 """
 
 from collections import Counter
@@ -12,10 +13,12 @@ from typing import Literal
 
 from tadpole.pilot.verdict import LAST_STAGE, DropReason, Stage
 from tadpole.rundir import RunDir
+from tadpole.task import TaskKind
 from tadpole.trace import Record
 
 TABLE = "journal"
 SETTINGS = "making"
+COSTS = "costs"
 
 
 class Making(Record):
@@ -29,6 +32,8 @@ class Making(Record):
     max_dictated: int
     mutants: int = 0
     min_kill_rate: float = 0.7
+    caps: str = ""  # the shares that are not those of no caps
+    earlier: str = ""  # digest of the earlier tasks that nothing may be like
 
 
 class Step(Record):
@@ -44,12 +49,23 @@ class Step(Record):
     reason: DropReason | None = None
     task: str = ""
     fail_to_pass: int = 0
-    seconds: float = 0.0
+    kind: TaskKind = TaskKind.BUG_FIX
+    seconds: float = 0.0  # where there is no costs.jsonl
 
     @property
     def stage(self) -> Stage:
         """How far it came."""
         return Stage.KEPT if self.reason is None else LAST_STAGE[self.reason]
+
+
+class Cost(Record):
+    """What was spent since the row before: by candidates that were judged ahead, too."""
+
+    format: Literal[1] = 1
+    source: str
+    index: int  # of the candidate that was written down then
+    seconds: float  # of validating it, as a clock counts them
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)

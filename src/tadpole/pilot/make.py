@@ -1,23 +1,30 @@
 """Makes a set of validated tasks from repositories: deterministic, in parallel, resumable.
 
-Each source has a stream of candidates; two of them are validated at a time, and verdicts are
-taken in the order of proposal, so that neither timing nor a crash changes the outcome. Sources
-share the count evenly; what one cannot give, the others do.
+Each source has a stream of candidates, and the least tried source gives the next one. A few
+candidates are validated ahead, but verdicts are taken in that order, so that neither timing nor
+a crash changes the outcome. Sources share the count evenly; what one cannot give, the others do.
+What is nearly the same as a task that is there already (:mod:`tadpole.pilot.likeness`), in this
+set or in earlier ones, and what a cap refuses (:mod:`tadpole.pilot.diversity`), is not validated.
 """
 
 import asyncio
+import hashlib
 import random
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from tadpole.errors import GraderError, SandboxDied, SandboxStartError, UsageError
 from tadpole.pilot import taskdir
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.journal import SETTINGS, TABLE, Making, Step
-from tadpole.pilot.singlesite import SingleSite, Style
+from tadpole.pilot.diversity import NO_CAPS, Caps, Quota, traits_of, traits_of_candidate
+from tadpole.pilot.journal import COSTS, SETTINGS, TABLE, Cost, Making, Step
+from tadpole.pilot.likeness import Likeness, lines_of, lines_of_candidate
+from tadpole.pilot.proposers.singlesite import SingleSite, Style
+from tadpole.pilot.screening import BATCH
+from tadpole.pilot.split import SourceFile
+from tadpole.pilot.stream import Ahead, Judged, Stream, next_up, wanting
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -26,47 +33,12 @@ from tadpole.protocols import Grader, Proposer, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
-from tadpole.task import Task
-from tadpole.together import end, together
+from tadpole.task import Task, TaskKind
+from tadpole.timing import cpu_seconds
+from tadpole.together import end
 
 RETRIES = 2  # of a candidate whose validation infrastructure broke
 WORKERS = 2
-
-
-@dataclass(frozen=True)
-class _Judged:
-    candidate: Candidate
-    task: Task | None
-    reason: DropReason | None
-    seconds: float
-
-
-@dataclass
-class _Stream:
-    """One source on its way."""
-
-    source: str
-    snapshot: Snapshot
-    name: str
-    candidates: Iterator[Candidate]
-    index: int = 0  # candidates judged and written down
-    kept: list[Task] = field(default_factory=list)
-    ahead: deque[Candidate] = field(default_factory=deque)  # taken, and not judged yet
-    ended: bool = False
-
-    @property
-    def dry(self) -> bool:
-        """Nothing more will come."""
-        return self.ended and not self.ahead
-
-    def look(self, number: int) -> None:
-        """Take candidates until ``number`` of them are ahead, or none is left."""
-        while not self.ended and len(self.ahead) < number:
-            candidate = next(self.candidates, None)
-            if candidate is None:
-                self.ended = True
-            else:
-                self.ahead.append(candidate)
 
 
 async def make_tasks(
@@ -83,23 +55,32 @@ async def make_tasks(
     proposer: Proposer | None = None,
     validator: Validator | None = None,
     rules: Rules | None = None,
+    earlier: Sequence[Path] = (),
+    caps: Caps = NO_CAPS,
+    closed: Collection[SourceFile] = (),
 ) -> list[Task]:
     """Make ``count`` tasks into ``out``, or fewer where the sources give no more.
 
     ``max_dictated_chars`` asks for edits inside one line whose old and new text are that short
-    (0: any edit); ``rules`` say what makes a task. Calling it again with the same ``out`` goes on
-    where it stopped.
+    (0: any edit); ``rules`` say what makes a task; ``earlier`` are directories of tasks that none
+    may be like; ``caps`` say how many of ``count`` may be alike; no file of ``closed`` is edited.
+    Calling it again with the same ``out`` goes on where it stopped.
 
     Raises UsageError where ``out`` belongs to other settings, SourceError for a source that
-    cannot become a snapshot, and SandboxError or GraderError where validation keeps breaking.
+    cannot become a snapshot, TaskError for an earlier directory without tasks, and SandboxError
+    or GraderError where validation keeps breaking.
     """
     style = Style.LINE if max_dictated_chars else Style.ANY
     chosen = proposer or SingleSite(style=style, max_dictated=max_dictated_chars)
+    before = [task for directory in earlier for task in taskdir.load_set(directory)]
     out.mkdir(parents=True, exist_ok=True)
     run = RunDir(out)
     with run.lock(), progress.task("make tasks", total=count) as bar:
-        making = _Making(run, validator or Validator(store, engine, grader, rules), bar)
-        streams: list[_Stream] = []
+        judge = validator or Validator(store, engine, grader, rules)
+        making = _Making(run, judge, bar, Quota(count, caps))
+        for task in before:
+            making.known.add(lines_of(task))
+        streams: list[Stream] = []
         for source in dict.fromkeys(sources):
             bar.update(note=f"reading {source}")
             snapshot = await store.snapshot(source)
@@ -107,125 +88,172 @@ async def make_tasks(
             name = snapshot.name
             if name in taken:
                 name = f"{name}-{len(streams) + 1}"
-            candidates = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
-            stream = _Stream(source, snapshot, name, candidates)
+            proposed = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
+            candidates = _outside(proposed, snapshot.source.location, closed)
+            streams.append(Stream(source, snapshot, name, candidates))
             settings = Making(
                 source=source,
                 snapshot=snapshot.key,
                 seed=seed,
                 proposer=chosen.name,
                 max_dictated=max_dictated_chars,
-                mutants=making.validator.rules.mutants,
-                min_kill_rate=making.validator.rules.min_kill_rate,
+                mutants=judge.rules.mutants,
+                min_kill_rate=judge.rules.min_kill_rate,
+                caps=_told(caps),
+                earlier=_digest(before),
             )
-            making.resume(stream, settings)
-            streams.append(stream)
-        await making.share(streams, count)
+            making.settle(settings)
+        taskdir.sweep(out)
+        making.resume(streams)
+        await making.fill(streams, count)
     return [task for stream in streams for task in stream.kept]
 
 
 class _Making:
-    def __init__(self, run: RunDir, validator: Validator, bar: Bar) -> None:
+    def __init__(self, run: RunDir, validator: Validator, bar: Bar, quota: Quota) -> None:
         self.run = run
         self.validator = validator
         self.bar = bar
+        self.quota = quota
+        self.known = Likeness()
         self.free = asyncio.Semaphore(WORKERS)
+        self.spent = cpu_seconds()
 
-    def resume(self, stream: _Stream, settings: Making) -> None:
-        """Take over what the journal already says of a source."""
+    def settle(self, settings: Making) -> None:
+        """Write down what a source's journal depends on, or check that it is still that."""
         known = {row.source: row for row in self.run.rows(SETTINGS, Making)}
-        if stream.source not in known:
+        if settings.source not in known:
             self.run.append(SETTINGS, settings)
-        elif known[stream.source] != settings:
+        elif known[settings.source] != settings:
             raise UsageError(
-                f"{self.run.path} holds tasks of {stream.source} made with another seed, bound "
-                "or state of the repository: choose another directory, or remove it first"
+                f"{self.run.path} holds tasks of {settings.source} made with another seed, bound, "
+                "cap or state of the repository: choose another directory, or remove it first"
             )
+
+    def resume(self, streams: Sequence[Stream]) -> None:
+        """Take over what the journal already says."""
+        by_source = {stream.source: stream for stream in streams}
         for step in self.run.rows(TABLE, Step):
-            if step.source != stream.source:
-                continue
-            candidate = next(stream.candidates, None)
-            if candidate is None or candidate.key != step.candidate:
-                raise UsageError(
-                    f"{self.run.path} was made by another version of tadpole: choose another "
-                    "directory, or remove it first"
-                )
-            stream.index += 1
-            if step.task:
-                stream.kept.append(taskdir.load(self.run.path / step.task))
-                self.bar.advance(1)
+            task = taskdir.load(self.run.path / step.task) if step.task else None
+            stream = by_source.get(step.source)
+            if stream is not None:
+                ahead = stream.pop()
+                if ahead is None or ahead.candidate.key != step.candidate:
+                    raise UsageError(
+                        f"{self.run.path} was made by another version of tadpole: choose another "
+                        "directory, or remove it first"
+                    )
+            if task is not None:
+                self._take(task, stream)
 
-    async def share(self, streams: Sequence[_Stream], count: int) -> None:
-        """Fill every stream to its share, and again while some have run dry."""
-        while True:
-            open_streams = [stream for stream in streams if not stream.dry]
-            missing = count - sum(len(stream.kept) for stream in streams)
-            if missing <= 0 or not open_streams:
-                return
-            given = sum(len(stream.kept) for stream in streams if stream.dry)
-            even, rest = divmod(count - given, len(open_streams))
-            await together(
-                self._fill(stream, even + (number < rest))
-                for number, stream in enumerate(open_streams)
-            )
-
-    async def _fill(self, stream: _Stream, quota: int) -> None:
-        """Judge candidates, a few at a time, and take the verdicts in order."""
-        running: deque[asyncio.Task[_Judged]] = deque()
+    async def fill(self, streams: Sequence[Stream], count: int) -> None:
+        """Write down one candidate after the other until the count is reached."""
         try:
-            while len(stream.kept) < quota:
-                stream.look(WORKERS + 1)
-                if stream.dry:
-                    return
-                for number in range(len(running), len(stream.ahead)):
-                    name = f"{stream.name}-{stream.index + number:04d}"
-                    judged = self._judge(stream.snapshot, stream.ahead[number], name)
-                    running.append(asyncio.create_task(judged))
-                self._commit(stream, await running[0])
-                running.popleft()
-                stream.ahead.popleft()
-        finally:  # what was begun beyond the share is judged anew if it is needed after all
-            await end(running)
+            while open_streams := wanting(streams, count):
+                upcoming = next_up(open_streams, WORKERS + 1)
+                missing = count - sum(len(stream.kept) for stream in streams)
+                for stream in open_streams:
+                    self._expect(stream, WORKERS + 1 + min(BATCH, 2 * missing // len(open_streams)))
+                for stream, at in upcoming:
+                    self._begin(stream, at)
+                stream = upcoming[0][0]
+                judging = stream.ahead[0].judging
+                judged = None if judging is None else await judging
+                self._commit(stream, judged)
+        finally:  # what was begun beyond the count is judged anew if it is needed after all
+            begun = [one.judging for stream in streams for one in stream.ahead]
+            await end([judging for judging in begun if judging is not None])
 
-    async def _judge(self, snapshot: Snapshot, candidate: Candidate, name: str) -> _Judged:
+    def _expect(self, stream: Stream, number: int) -> None:
+        """Say what comes next: what is screened together costs less."""
+        stream.look(number)
+        wanted = [one.candidate for one in stream.ahead if self._refused(stream, one) is None]
+        self.validator.expect(stream.snapshot, wanted)
+
+    def _begin(self, stream: Stream, at: int) -> None:
+        ahead = stream.ahead[at]
+        if ahead.judging is None and self._refused(stream, ahead) is None:
+            name = f"{stream.name}-{stream.index + at:04d}"
+            judged = self._judge(stream.snapshot, ahead.candidate, name)
+            ahead.judging = asyncio.create_task(judged)
+
+    def _refused(self, stream: Stream, ahead: Ahead) -> DropReason | None:
+        """Why a candidate is not wanted, whatever its tests say. Once refused, always refused."""
+        if ahead.lines is None:
+            tree = stream.snapshot.tree
+            ahead.lines = lines_of_candidate(ahead.candidate, stream.repository, tree)
+        if self.known.has_like(ahead.lines):
+            return DropReason.ALIKE
+        if self.quota.refuses(traits_of_candidate(ahead.candidate, stream.repository)):
+            return DropReason.CAPPED
+        return None
+
+    async def _judge(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Judged:
         async with self.free:
             start = time.monotonic()
             for attempt in range(RETRIES + 1):
                 try:
                     task = await self.validator.validate(snapshot, candidate, name)
-                    return _Judged(candidate, task, None, time.monotonic() - start)
+                    return Judged(task, None, time.monotonic() - start)
                 except Dropped as drop:
-                    return _Judged(candidate, None, drop.reason, time.monotonic() - start)
+                    return Judged(None, drop.reason, time.monotonic() - start)
                 except (SandboxDied, SandboxStartError, GraderError):
                     if attempt == RETRIES:
                         raise
             raise AssertionError("unreachable")
 
-    def _commit(self, stream: _Stream, judged: _Judged) -> None:
-        task, reason = judged.task, judged.reason
+    def _commit(self, stream: Stream, judged: Judged | None) -> None:
+        """Write the next candidate of a stream down; ``judged`` None where it was refused."""
+        candidate = stream.ahead[0].candidate
+        reason = self._refused(stream, stream.ahead[0])
+        task: Task | None = None
+        if reason is None and judged is not None:
+            task, reason = judged.task, judged.reason
         if task is not None and any(_same(task, other) for other in stream.kept):
             task, reason = None, DropReason.DUPLICATE
         if task is not None:
             taskdir.save(task, self.run.path)
-        candidate = judged.candidate
+        spent, self.spent = cpu_seconds() - self.spent, cpu_seconds()
+        cost = Cost(
+            source=stream.source,
+            index=stream.index,
+            seconds=round(judged.seconds if judged else 0.0, 3),
+            cpu_seconds=round(spent, 3),
+        )
+        self.run.append(COSTS, cost)
         step = Step(
             source=stream.source,
             index=stream.index,
             candidate=candidate.key,
             operator=candidate.operator,
             path=candidate.files[0],
-            function=candidate.functions[0],
+            function=candidate.functions[0] if candidate.functions else "",
             reason=reason,
             task=task.name if task else "",
             fail_to_pass=len(task.fail_to_pass) if task else 0,
-            seconds=round(judged.seconds, 3),
+            kind=task.kind if task else getattr(candidate, "kind", TaskKind.BUG_FIX),
         )
         self.run.append(TABLE, step)
-        stream.index += 1
+        stream.pop()
         if task is not None:
+            self._take(task, stream)
+        self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
+
+    def _take(self, task: Task, stream: Stream | None) -> None:
+        self.known.add(lines_of(task))
+        self.quota.take(traits_of(task))
+        if stream is not None:
             stream.kept.append(task)
             self.bar.advance(1)
-        self.bar.update(note=f"{stream.name} {len(stream.kept)} of {stream.index} tried")
+
+
+def _outside(
+    candidates: Iterator[Candidate], location: str, closed: Collection[SourceFile]
+) -> Iterator[Candidate]:
+    """Those candidates that edit no file of ``closed``."""
+    for candidate in candidates:
+        if not any((location, path) in closed for path in candidate.files):
+            yield candidate
 
 
 def _same(one: Task, other: Task) -> bool:
@@ -234,3 +262,15 @@ def _same(one: Task, other: Task) -> bool:
         and one.provenance.edited_files == other.provenance.edited_files
         and one.provenance.edited_functions == other.provenance.edited_functions
     )
+
+
+def _told(caps: Caps) -> str:
+    """The caps that say something, as text."""
+    none = asdict(NO_CAPS)
+    return ", ".join(f"{k} {v:g}" for k, v in asdict(caps).items() if v != none[k])
+
+
+def _digest(tasks: Sequence[Task]) -> str:
+    """Names a set of tasks; empty for none."""
+    ids = " ".join(sorted(task.id for task in tasks))
+    return hashlib.sha256(ids.encode()).hexdigest()[:16] if tasks else ""

@@ -5,7 +5,7 @@ The split of a run is kept in its ``split.json``.
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -16,11 +16,14 @@ from tadpole.trace import Record
 
 FILE = "split.json"
 
+SourceFile = tuple[str, str]  # location of its repository, path in it
+
 
 class Part(StrEnum):
-    """The two parts."""
+    """The parts."""
 
     TRAIN = "train"
+    VALIDATION = "validation"  # chooses among the checkpoints of a round
     HELD_OUT = "held out"
 
 
@@ -44,6 +47,10 @@ class Split(Record):
     def find(self, name: str) -> Place | None:
         """The place of a task by name; None where it was not kept."""
         return next((place for place in self.places if place.name == name), None)
+
+    def count(self, part: Part) -> int:
+        """How many tasks a part has."""
+        return sum(place.part is part for place in self.places)
 
     def tasks(self, part: Part, tasks: Sequence[Task]) -> list[Task]:
         """The tasks of one part, at their rungs. Raises TaskError where one is gone or changed."""
@@ -86,6 +93,13 @@ def split(tasks: Sequence[Task], held_out_share: float, seed: int) -> tuple[list
     return train, [task for number, task in enumerate(tasks) if number in held]
 
 
+def files_of(tasks: Iterable[Task]) -> frozenset[SourceFile]:
+    """The source files that tasks edit."""
+    return frozenset(
+        (task.source.location, path) for task in tasks for path in task.provenance.edited_files
+    )
+
+
 def save_split(rundir: RunDir, split: Split) -> None:
     """Keep the split."""
     rundir.write(FILE, json.dumps(split.model_dump(mode="json"), indent=1).encode() + b"\n")
@@ -106,7 +120,7 @@ def load_split(rundir: RunDir) -> Split | None:
 
 def _groups(tasks: Sequence[Task]) -> list[list[int]]:
     """Indices of tasks that are tied together by files, in the order of their first task."""
-    owner: dict[tuple[str, str], int] = {}  # by source and file
+    owner: dict[SourceFile, int] = {}
     parent = list(range(len(tasks)))
 
     def root(number: int) -> int:

@@ -17,11 +17,14 @@ something which only the repair would bring back is cut down to the exception's 
 """
 
 import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
-from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
-from tadpole.pilot.dictation import Dictated, with_bug
+from tadpole.pilot.dictation import Dictated
 from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.sources import spliced
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import Hint
 
@@ -35,16 +38,16 @@ def ladder(
 ) -> tuple[Hint, ...]:
     """All statements for a candidate with one site."""
     site = candidate.sites[0]
-    told = _without_leak(symptom, hidden_names(candidate, pristine))
+    told = without_leak(symptom, hidden_names(candidate.sites, pristine.text))
     parts = [
-        f"Something in {project} is broken. {_seen(told)}",
-        _reproduction(told),
+        f"Something in {project} is broken. {seen(told)}",
+        reproduction(told),
         f"The mistake is in the module `{site.path}`.",
         _function(candidate, pristine),
         f"It is near line {site.line} of that file.",
         OPERATORS[candidate.operator].explanation,
     ]
-    hints = [Hint(rung, _join([*parts[: rung + 1], CLOSING])) for rung in range(TOP)]
+    hints = [Hint(rung, joined([*parts[: rung + 1], CLOSING])) for rung in range(TOP)]
     return (*hints, Hint(TOP, dictation_text(dictated)))
 
 
@@ -59,25 +62,25 @@ def dictation_text(dictated: Dictated) -> str:
     return f"In `{dictated.path}` replace\n{fence}\n{old}\n{fence}\nwith\n{fence}\n{new}\n{fence}"
 
 
-def hidden_names(candidate: Candidate, pristine: Code) -> frozenset[str]:
+def hidden_names(sites: Sequence[Site], pristine: str) -> frozenset[str]:
     """Names that only the repair brings back: they are nowhere in the edited file."""
-    found: frozenset[str] = frozenset()
-    for site in candidate.sites:
-        found |= _names(site.old) - _names(with_bug(pristine.text, site))
-    return found
+    found = frozenset[str]().union(*(_names(site.old) for site in sites))
+    return found - _names(spliced(pristine, sites) or "")
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z_]\w*", text))
 
 
-def _without_leak(symptom: Symptom, names: frozenset[str]) -> Symptom:
+def without_leak(symptom: Symptom, names: AbstractSet[str]) -> Symptom:
+    """The symptom without its words where these name what only the repair brings back."""
     if not _names(symptom.message + symptom.detail) & names:
         return symptom
     return Symptom(symptom.exception, "", "", symptom.snippet)
 
 
-def _seen(symptom: Symptom) -> str:
+def seen(symptom: Symptom) -> str:
+    """One sentence that says how it fails."""
     message = symptom.message
     if symptom.is_assertion:
         if message.startswith("assert "):
@@ -91,7 +94,8 @@ def _seen(symptom: Symptom) -> str:
     return f"An unexpected error is raised: {_code(told)}."
 
 
-def _reproduction(symptom: Symptom) -> str:
+def reproduction(symptom: Symptom) -> str:
+    """The failing statement, and expected against actual."""
     text = ""
     if symptom.snippet:
         text = f"It shows when this runs:\n\n```python\n{symptom.snippet}\n```"
@@ -115,5 +119,6 @@ def _code(text: str) -> str:
     return f"`{text}`" if "`" not in text else text
 
 
-def _join(parts: list[str]) -> str:
+def joined(parts: Sequence[str]) -> str:
+    """Paragraphs, empty ones left out."""
     return "\n\n".join(part for part in parts if part)

@@ -10,14 +10,15 @@ guard against: wrong repairs of a kind that no operator makes.
 """
 
 import ast
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, parse
 from tadpole.pilot.operators import OPERATORS
-from tadpole.pilot.trial import Rules
+from tadpole.pilot.trial import Rules, pristine_file
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -38,11 +39,19 @@ def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: s
 
     ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded.
     """
-    file = snapshot.tree / site.path
-    code = Code.decode(site.path, file.read_bytes())
-    executable = bool(file.stat().st_mode & 0o100)
-    known = {code.dump, Code.decode(site.path, buggy).dump}
-    lines = {site.line, *site.lines}
+    good = pristine_file(snapshot, site.path)
+    return mutants_in(good, {site.line, *site.lines}, buggy, count, seed)
+
+
+def mutants_in(
+    good: FileChange, lines: Collection[int], before: bytes | None, count: int, seed: str
+) -> list[Mutant]:
+    """The same for these lines of any repaired file; ``before`` is it without the repair."""
+    path, executable = good.path, good.executable
+    code = Code.decode(path, good.content or b"")
+    known = {code.dump}
+    with contextlib.suppress(ValueError):  # a start that is no Python is no mutant either
+        known.add(Code.decode(path, before or b"").dump)
     rng, found = random.Random(seed), list[list[Mutant]]()
     for name in sorted(OPERATORS):
         of_this = []
@@ -57,7 +66,7 @@ def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: s
                     continue
                 if dump not in known:
                     known.add(dump)
-                    change = FileChange(site.path, code.encode(text), executable)
+                    change = FileChange(path, code.encode(text), executable)
                     of_this.append(Mutant(name, change))
         rng.shuffle(of_this)
         found.append(of_this)
@@ -82,18 +91,16 @@ async def strength(
     """
     if not rules.mutants:
         return task
-    site = sites[0]
-    buggy = next(change.content for change in task.start if change.path == site.path) or b""
-    mutants = mutants_of(snapshot, site, buggy, rules.mutants, f"mutants {task.id}")
+    mutants = _of_all(task, snapshot, sites, rules.mutants)
     killed = 0
     if mutants:
-        pristine = FileChange(site.path, task.gold[0].content, task.gold[0].executable)
+        gold = {change.path: change for change in task.gold}
         box = await engine.start(with_reporter(store.box(snapshot)))
         try:
-            reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
-            ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
             seconds = snapshot.baseline.seconds
-            for mutant in mutants:
+            for site, mutant in mutants:
+                reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
+                ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
                 await box.write([mutant.change])
                 report = await run_tests(
                     box,
@@ -107,8 +114,31 @@ async def strength(
                     maxfail=1,
                 )
                 killed += not set(ids) <= report.passed
-                await box.write([pristine])
+                await box.write([gold[site.path]])
         finally:
             await box.close()
     measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
     return replace(task, measured=measured)
+
+
+def _of_all(
+    task: Task, snapshot: Snapshot, sites: Sequence[Site], count: int
+) -> list[tuple[Site, Mutant]]:
+    """Mutants of the sites that tests reach, taken in turns."""
+    start = {change.path: change.content or b"" for change in task.start}
+    groups = [
+        [
+            (site, mutant)
+            for mutant in mutants_of(
+                snapshot, site, start[site.path], count, f"mutants {task.id}{number or ''}"
+            )
+        ]
+        for number, site in enumerate(sites)
+        if site.lines
+    ]
+    longest = max(map(len, groups), default=0)
+    turns = [group[turn] for turn in range(longest) for group in groups if turn < len(group)]
+    fresh: dict[bytes, tuple[Site, Mutant]] = {}
+    for site, mutant in turns:
+        fresh.setdefault(mutant.change.content or b"", (site, mutant))
+    return list(fresh.values())[:count]

@@ -4,7 +4,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tadpole.pilot.code import Code
@@ -47,6 +47,11 @@ def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
 
 def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
     """Take a failure apart."""
+    return replace(told(failure), snippet=_snippet(node_id, failure, tree))
+
+
+def told(failure: Failure) -> Symptom:
+    """The same without the statement of the test."""
     message = failure.message.encode("utf-8", "replace").decode()  # lone surrogates
     lines = _ADDRESS.sub("at 0x...", message).strip().splitlines() or [""]
     first, rest = lines[0].strip(), lines[1:]
@@ -59,7 +64,7 @@ def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
         message = message[:LONGEST_MESSAGE] + "..."
     rest = [line for line in rest if line.strip() not in _NOISE]
     detail = textwrap.dedent("\n".join(line.rstrip() for line in rest[:MOST_DETAIL])).strip("\n")
-    return Symptom(exception, message, detail, _snippet(node_id, failure, tree))
+    return Symptom(exception, message, detail, "")
 
 
 def _snippet(node_id: str, failure: Failure, tree: Path) -> str:

@@ -15,6 +15,7 @@ file, and the task's own content hash: what was changed by hand is not the same 
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import tomllib
@@ -39,6 +40,7 @@ from tadpole.task import (
     TaskKind,
 )
 
+_BESIDE = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 _PARTS = {"start": "environment/start", "gold": "solution/files", "hidden": "tests/hidden"}
 
 
@@ -69,6 +71,13 @@ def save(task: Task, directory: Path, calibration: Mapping[str, Any] | None = No
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return place
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a killed :func:`save` left beside its place. Nobody else may be saving there."""
+    for path in directory.glob(".*"):
+        if _BESIDE.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load(directory: Path) -> Task:
@@ -166,7 +175,7 @@ def _settings(task: Task, calibration: Mapping[str, Any] | None) -> dict[str, An
         },
         "metadata": {"tadpole": ours},
         "verifier": {"environment_mode": "separate", **offline, **seconds},
-        "agent": {"timeout_sec": 10_800, **offline},
+        "agent": {"timeout_sec": 10_800, "user": files.USER, **offline},
         "environment": {**offline, "workdir": files.WORKDIR, "cpus": 1, "memory_mb": 2048},
     }
 

@@ -1,12 +1,13 @@
 """The validation ladder: from a candidate to a task, by running tests and nothing else.
 
-1. one run of the tests that reach the edit, and of a sample of the others: what fails, and
-   what stays green; it stops as soon as too much fails
-2. the failing and the chosen green ones again under two more hash seeds, once in reverse order
+1. what fails and what stays green, in forked processes and in one whole run of the suite
+   (:mod:`tadpole.pilot.screening`)
+2. that it is so under two more hash seeds, once in reverse order (the same)
 3. without the hidden tests, what stays visible still runs
-4. statements, and the dictated edit gives exactly the pristine file
-5. the very grader that the policy meets: an empty patch gets 0, the repair gets 1
-6. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
+4. of a composed bug, each part matters (:mod:`tadpole.pilot.inverse`)
+5. statements, and where an edit is dictated it gives exactly the pristine file
+6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`)
+7. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
 
 Guards against: flaky tests, tests that fail for another reason than the edit, tests that vanish
 instead of failing, hanging tests, repairs that do not repair, and tests that are too weak to
@@ -17,21 +18,25 @@ no mutant shows.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tadpole.errors import GraderError
-from tadpole.outcome import GradeStatus
-from tadpole.pilot import statement, symptom
+from tadpole.pilot import inverse, leak, request, statement, symptom
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.code import Code
-from tadpole.pilot.dictation import dictate
+from tadpole.pilot.dictation import Dictated, dictate
+from tadpole.pilot.gates import gate
 from tadpole.pilot.hide import by_file
+from tadpole.pilot.proof import prove
+from tadpole.pilot.rivals import strength_of_written
+from tadpole.pilot.screening import Screening
+from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
+from tadpole.pilot.symptom import Symptom
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
 from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.pilot.written import Written
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.repos.testrun import with_reporter
-from tadpole.task import FileChange, Hint, Measured, Provenance, Task, TaskKind
+from tadpole.task import FileChange, Hint, Measured, Provenance, Task
 from tadpole.textfile import TextFile
 
 
@@ -45,6 +50,12 @@ class Validator:
         self.engine = engine
         self.grader = grader
         self.rules = rules or Rules()
+        self.screening = Screening(store, engine, self.rules)
+
+    def expect(self, snapshot: Snapshot, candidates: Sequence[Candidate]) -> None:
+        """Say which candidates come next: what is screened together costs less."""
+        screened = [one for one in candidates if not isinstance(one, Written)]
+        self.screening.expect(snapshot, screened)
 
     async def validate(self, snapshot: Snapshot, candidate: Candidate, name: str) -> Task:
         """The task, at its top rung.
@@ -52,37 +63,82 @@ class Validator:
         Raises :class:`Dropped` with the reason, SandboxError or GraderError where it could not
         be told.
         """
-        site = candidate.sites[0]
-        pristine = Code.decode(site.path, (snapshot.tree / site.path).read_bytes())
-        dictated = dictate(pristine, site)
-        if dictated is None:
-            raise Dropped(DropReason.UNDICTATED)
+        if isinstance(candidate, Written):
+            return await self._written(snapshot, candidate, name)
+        sources = sources_of(snapshot)
+        is_single = not candidate.request and len(candidate.sites) == 1
+        dictated = self._dictated(sources, candidate) if is_single else None
+        found = await self.screening.found(snapshot, candidate)
+        groups: Sequence[Sequence[str]] = [found.failing]
         sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
         try:
             await sandbox.write(candidate.changes)
             trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
-            found = await trial.confirm()
+            if candidate.parts:
+                groups = await inverse.shares(trial, found)
             visible = await trial.hide(found)
         finally:
             await sandbox.close()
-        first = symptom.smallest(found.failures, snapshot.tree)
-        seen = symptom.read(first, found.failures[first], snapshot.tree)
-        hints = statement.ladder(snapshot.name, candidate, seen, pristine, dictated)
+        symptoms = [self._symptom(snapshot, found, group) for group in groups]
+        codes = {path: code for path in candidate.files if (code := sources.code(path))}
+        if dictated is None:
+            hints = request.ladder(snapshot.name, candidate, symptoms, codes)
+        else:
+            [code] = codes.values()
+            hints = statement.ladder(snapshot.name, candidate, symptoms[0], code, dictated)
         task = self._task(snapshot, candidate, name, found, visible, hints)
-        start = next(change.content for change in task.start if change.path == site.path) or b""
-        file = TextFile.decode(start)
-        repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
-        if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
-            raise Dropped(DropReason.UNDICTATED)
-        await self._gate(task)
+        if dictated is not None:
+            _check(task, dictated)
+        if leak.of_answer(snapshot, task):
+            raise Dropped(DropReason.READABLE)
+        await gate(task, self.grader)
         task = replace(task, measured=await self._rewritable(task))
-        task = await strength(
-            task,
-            snapshot,
-            candidate.sites,
-            store=self.store,
-            engine=self.engine,
-            rules=self.rules,
+        if found.mutants:  # tried already, together with those of other candidates
+            task = replace(
+                task,
+                measured=replace(task.measured, mutants=found.mutants + 1, killed=found.killed + 1),
+            )
+        else:
+            task = await strength(
+                task,
+                snapshot,
+                candidate.sites,
+                store=self.store,
+                engine=self.engine,
+                rules=self.rules,
+            )
+        rate = task.measured.kill_rate
+        if rate is not None and rate < self.rules.min_kill_rate:
+            raise Dropped(DropReason.WEAK)
+        return task
+
+    @staticmethod
+    def _dictated(sources: Sources, candidate: Candidate) -> Dictated:
+        [site] = candidate.sites
+        code = sources.code(site.path)
+        dictated = None if code is None else dictate(code, site)
+        if dictated is None:
+            raise Dropped(DropReason.UNDICTATED)
+        return dictated
+
+    @staticmethod
+    def _symptom(snapshot: Snapshot, found: Found, group: Sequence[str]) -> Symptom:
+        """What the smallest test of a group shows."""
+        failures = {i: found.failures[i] for i in group if i in found.failures}
+        if not failures:
+            raise Dropped(DropReason.UNSTABLE)
+        first = symptom.smallest(failures, snapshot.tree)
+        return symptom.read(first, failures[first], snapshot.tree)
+
+    async def _written(self, snapshot: Snapshot, written: Written, name: str) -> Task:
+        """What somebody wrote has its own first steps, and the same grader and strength."""
+        proof = await prove(
+            snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
+        )
+        await gate(proof.task, self.grader)
+        task = replace(proof.task, measured=await self._rewritable(proof.task))
+        task = await strength_of_written(
+            task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
         )
         rate = task.measured.kill_rate
         if rate is not None and rate < self.rules.min_kill_rate:
@@ -108,7 +164,7 @@ class Validator:
         seconds = sum(snapshot.baseline.seconds[i] for i in (*found.failing, *found.green))
         return Task(
             name=name,
-            kind=TaskKind.BUG_FIX,
+            kind=candidate.kind,
             source=snapshot.source,
             snapshot=snapshot.key,
             runtime=snapshot.runtime,
@@ -119,27 +175,26 @@ class Validator:
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
-            rung=statement.TOP,
+            rung=hints[-1].rung,
             provenance=Provenance(
                 proposer=candidate.proposer,
                 operator=candidate.operator,
                 seed=candidate.seed,
                 edited_files=candidate.files,
                 edited_functions=candidate.functions,
+                origin=candidate.origin,
             ),
             test_seconds=round(20 + self.rules.slack * seconds, 1),
         )
 
-    async def _gate(self, task: Task) -> None:
-        for delta, wanted, reason in (
-            ((), False, DropReason.FREE),
-            (task.gold, True, DropReason.UNSOLVED),
-        ):
-            grade = await self.grader.grade(task, delta)
-            if grade.status is GradeStatus.INVALID:
-                raise GraderError(f"{task.name} could not be graded: {grade.reason}")
-            if grade.resolved != wanted:
-                raise Dropped(reason)
+
+def _check(task: Task, dictated: Dictated) -> None:
+    """Raises Dropped where the dictated edit of the start does not give the repair."""
+    start = next(change.content for change in task.start if change.path == dictated.path) or b""
+    file = TextFile.decode(start)
+    repaired = file.with_text(file.text.replace(dictated.old, dictated.new)).encode()
+    if file.text.count(dictated.old) != 1 or repaired != task.gold[0].content:
+        raise Dropped(DropReason.UNDICTATED)
 
 
 def _hidden(snapshot: Snapshot, ids: Sequence[str]) -> tuple[FileChange, ...]:

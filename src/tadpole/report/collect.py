@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tadpole.config import Config, saved
-from tadpole.errors import TadpoleError
+from tadpole.errors import RunError, TadpoleError, UsageError
 from tadpole.evals.intervals import Estimate, Tally
 from tadpole.evals.policies import PolicyRole, PolicyRow, policies
 from tadpole.evals.scoreboard import Scoreboard, compare
+from tadpole.pilot.harvest import Harvest, harvest
 from tadpole.pilot.split import Split, load_split
 from tadpole.rl import metrics
 from tadpole.rl.metrics import UpdateRow
@@ -25,7 +26,7 @@ class TaskLine:
     """One row of the task table."""
 
     task: Task
-    part: str  # "train", "held out", "dropped", or "" before the split
+    part: str  # "train", "validation", "held out", "dropped", or "" before the split
     rung: int
     calibrated: Tally | None
     before: Tally | None
@@ -46,6 +47,7 @@ class Story:
     tasks: list[TaskLine]
     attempts: list[Attempt]  # of the evaluation
     stages: list[StageRow]
+    harvest: Harvest | None = None  # of the tasks that were made here
     notices: list[str] = field(default_factory=list)  # what could not be read
 
     @property
@@ -80,10 +82,11 @@ def collect(run: RunDir) -> Story:
         boards=boards,
         policies=roles,
         gain=compare(before, after) if before and after else None,
-        updates=_last_of_each(run.rows(metrics.TABLE, UpdateRow)),
+        updates=_updates(run),
         tasks=_lines(tasks, load_split(run), _measured(run), before, after),
         attempts=attempts,
         stages=run.rows(STAGES, StageRow),
+        harvest=_harvest(run, notices),
         notices=notices,
     )
 
@@ -99,6 +102,15 @@ def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
     except TadpoleError as error:
         notices.append(f"The tasks could not be read: {error}")
         return []
+
+
+def _harvest(run: RunDir, notices: list[str]) -> Harvest | None:
+    try:
+        return harvest(run.path)
+    except UsageError as error:
+        if isinstance(error, RunError):
+            notices.append(f"The yield could not be read: {error}")
+        return None  # the tasks were made elsewhere, or not yet
 
 
 def _lines(
@@ -122,7 +134,7 @@ def _lines(
                 after=after.tallies.get(chosen.id) if after else None,
             )
         )
-    order = {"held out": 0, "train": 1, "": 2, "dropped": 3}
+    order = {"held out": 0, "validation": 1, "train": 2, "": 3, "dropped": 4}
     return sorted(lines, key=lambda line: (order[line.part], line.task.name))
 
 
@@ -134,6 +146,17 @@ def _measured(run: RunDir) -> dict[str, Tally]:
     return {row.name: Tally(row.passes, row.valid) for row in rows if row.valid}
 
 
-def _last_of_each(rows: Sequence[UpdateRow]) -> list[UpdateRow]:
-    """A resumed climb repeats the updates after its last checkpoint: the later row holds."""
-    return [row for _, row in sorted({row.update: row for row in rows}.items())]
+def _updates(run: RunDir) -> list[UpdateRow]:
+    """Those of all rounds, numbered through.
+
+    A resumed climb repeats the updates after its last checkpoint: the later row holds.
+    """
+    found: list[UpdateRow] = []
+    for one in run.rounds():
+        before = found[-1].update if found else 0
+        rows = {row.update: row for row in one.rows(metrics.TABLE, UpdateRow)}
+        found += [
+            row.model_copy(update={"update": before + row.update})
+            for _, row in sorted(rows.items())
+        ]
+    return found

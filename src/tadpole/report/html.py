@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from tadpole.evals.policies import PolicyRole
 from tadpole.outcome import OUTCOME_POLICY, Outcome
+from tadpole.pilot.harvest import Mark
 from tadpole.progress import clock
 from tadpole.report import charts
 from tadpole.report.collect import Story, collect
@@ -33,7 +34,7 @@ def write_report(run: RunDir, out: Path | None = None) -> Path:
 
 def render(story: Story) -> str:
     """The HTML of a story."""
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     model = story.config.policy.model
     names = _names(story)
     boards = {names[role]: board for role, board in story.boards.items()}
@@ -54,6 +55,8 @@ def render(story: Story) -> str:
         stops=_stops(story),
         episodes=choose(story.run, story.attempts, before, after),
         seconds=sum(row.seconds for row in story.stages),
+        harvest=story.harvest,
+        marks=list(Mark),
     )
 
 
@@ -71,8 +74,9 @@ def _stops(story: Story) -> dict[str, int]:
     return counts
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with their filters."""
+    found = Environment(
         loader=PackageLoader("tadpole.report", "templates"),
         autoescape=select_autoescape(["j2", "html"]),
         undefined=StrictUndefined,
@@ -80,8 +84,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     css = Path(__file__).with_name("templates") / "report.css"
-    environment.globals["css"] = Markup(css.read_text(encoding="utf-8"))
-    environment.filters |= {
+    found.globals["css"] = Markup(css.read_text(encoding="utf-8"))
+    found.filters |= {
         "clip": clip,
         "prose": prose,
         "call": call_line,
@@ -89,4 +93,4 @@ def _environment() -> Environment:
         "words": lambda text: str(text).replace("_", " "),
         "percent": lambda share: f"{100 * share:.1f}%",
     }
-    return environment
+    return found

@@ -215,7 +215,8 @@ def _index(covered: LineCoverage, stable: list[str]) -> dict[str, Any]:
         }
         if found:
             lines[path] = found
-    return {"sets": [list(group) for group in sets], "lines": lines}
+    imported = {path: sorted(found) for path, found in covered.imported.items()}
+    return {"sets": [list(group) for group in sets], "lines": lines, "imported": imported}
 
 
 def write(place: Path, data: bytes) -> None:

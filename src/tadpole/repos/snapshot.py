@@ -84,6 +84,14 @@ class Baseline:
         found = self._data["lines"].get(path, {})
         return {int(line): self._sets[group] for line, group in found.items()}
 
+    def imported(self, path: str) -> tuple[int, ...] | None:
+        """Lines of a source file that ran while no test did, most of them at import.
+
+        None where that is not known: the file was never loaded, or is no source.
+        """
+        found = self._data.get("imported", {}).get(path)
+        return None if found is None else tuple(found)
+
     def tests_of(self, path: str, lines: Iterable[int] | None = None) -> tuple[str, ...]:
         """Stable ids that execute any of these lines (None: any line), in suite order."""
         found = self._data["lines"].get(path, {})

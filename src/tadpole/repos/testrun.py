@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tadpole.outcome import TestStatus
 from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxSpec
 from tadpole.task import Recipe
 
-REPORTER = "/opt/testrun/reporter.py"  # in the box
+PROGRAMS = "/opt/testrun"  # in the box
 TAIL = 4000  # characters of output kept in a report
 _QUIET = {
     "pytest-cov": "--no-cov",
@@ -38,6 +38,7 @@ class LineCoverage:
     ids: tuple[str, ...]
     sets: tuple[tuple[int, ...], ...]  # of indices into ``ids``
     lines: Mapping[str, Mapping[int, int]]  # path -> line -> index into ``sets``
+    imported: Mapping[str, tuple[int, ...]]  # path -> lines that ran while no test did
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class TestReport:
     reason: ExecReason = ExecReason.EXITED
     wall: float = 0.0  # seconds, start of the interpreter included
     finished: bool = False  # pytest came to its end by itself
+    hung: frozenset[str] = frozenset()  # ids that were ended at their limit
+    warm: bool = False  # in a process that had loaded the tree before the change
+    cpu: float = 0.0  # seconds of processor time; 0 where not measured
 
     @property
     def passed(self) -> frozenset[str]:
@@ -65,9 +69,9 @@ class TestReport:
 
 
 def with_reporter(spec: SandboxSpec) -> SandboxSpec:
-    """The same box with the reporter bound read-only, so that :func:`run_tests` works in it."""
-    here = Path(__file__).with_name("reporter.py")
-    return replace(spec, mounts={**spec.mounts, REPORTER: here})
+    """The same box with the reporter bound read-only, so that tests can be run in it."""
+    here = Path(__file__).with_name("inside")
+    return replace(spec, mounts={**spec.mounts, PROGRAMS: here})
 
 
 async def run_tests(
@@ -99,7 +103,7 @@ async def run_tests(
     request = {
         "ids": None if ids is None else list(ids),
         "paths": list(files),
-        "options": [*recipe.pytest_args, *_options(recipe, workdir, maxfail, details)],
+        "options": [*options(recipe, workdir), *asked(maxfail, details)],
         "reverse": reverse,
         "limit": test_seconds if isinstance(test_seconds, int | float) else None,
         "limits": dict(limits),
@@ -108,42 +112,49 @@ async def run_tests(
         "omit": list(omit),
         "out": out,
     }
-    argv = ["env", f"PYTHONHASHSEED={hash_seed}", python, REPORTER]
+    argv = ["env", f"PYTHONHASHSEED={hash_seed}", python, f"{PROGRAMS}/reporter.py"]
     result = await sandbox.exec(argv, timeout=timeout, stdin=json.dumps(request).encode())
     try:
         written = await sandbox.read(out)
     except FileNotFoundError:
         written = b""
-    return _report(written, result, ids)
+    return report(written.splitlines(), result, ids)
 
 
 def _file(node_id: str) -> str:
     return node_id.split("::", 1)[0]
 
 
-def _options(recipe: Recipe, workdir: str, maxfail: int, details: bool) -> list[str]:
-    options = [
+def options(recipe: Recipe, workdir: str) -> list[str]:
+    """What every run of a suite is given."""
+    given = [
+        *recipe.pytest_args,
         f"--rootdir={workdir}",  # node ids are relative to it, whatever is selected
         "--continue-on-collection-errors",
-        f"--maxfail={maxfail}",
-        f"--tb={'short' if details else 'line'}",  # long tracebacks cost more than the tests
         "--color=no",
         "-p",
         "no:cacheprovider",
     ]
     plugins = {name.partition("==")[0] for name in recipe.requirements}
     # What would come between the tests and the reporter, where the suite asks for it.
-    options += [option for name, option in _QUIET.items() if name in plugins]
-    return options
+    given += [option for name, option in _QUIET.items() if name in plugins]
+    return given
 
 
-def _report(written: bytes, result: ExecResult, ids: Sequence[str] | None) -> TestReport:
+def asked(maxfail: int, details: bool) -> list[str]:
+    """What one run is given besides. Long tracebacks cost more than the tests."""
+    return [f"--maxfail={maxfail}", f"--tb={'short' if details else 'line'}"]
+
+
+def report(lines: Iterable[bytes], result: ExecResult, ids: Sequence[str] | None) -> TestReport:
+    """Read what the reporter wrote, up to where it was ended."""
     statuses: dict[str, TestStatus] = {}
     seconds: dict[str, float] = {}
     failures: dict[str, Failure] = {}
     broken: dict[str, str] = {}
+    hung: set[str] = set()
     ended: dict[str, Any] = {}
-    for line in written.splitlines():
+    for line in lines:
         try:
             fact = json.loads(line)
         except ValueError:
@@ -151,6 +162,8 @@ def _report(written: bytes, result: ExecResult, ids: Sequence[str] | None) -> Te
         if "id" in fact:
             statuses[fact["id"]] = TestStatus(fact["status"])
             seconds[fact["id"]] = fact["seconds"]
+            if "hung" in fact:
+                hung.add(fact["id"])
             if "message" in fact:
                 where = (fact.get("path", ""), fact.get("line", 0), fact.get("text", ""))
                 failures[fact["id"]] = Failure(fact["message"], *where)
@@ -176,6 +189,9 @@ def _report(written: bytes, result: ExecResult, ids: Sequence[str] | None) -> Te
         reason=result.reason,
         wall=result.seconds,
         finished="exit" in ended,
+        hung=frozenset(hung),
+        warm=bool(ended.get("warm")),
+        cpu=float(ended.get("cpu", 0.0)),
     )
 
 
@@ -187,4 +203,5 @@ def _coverage(found: Mapping[str, Any]) -> LineCoverage:
             path: {int(line): group for line, group in lines.items()}
             for path, lines in found["lines"].items()
         },
+        imported={path: tuple(lines) for path, lines in found["imported"].items()},
     )

@@ -1,20 +1,26 @@
 """Checkpoints of a climb: a Hugging Face directory, the optimizer's state, and where it stood.
 
 A checkpoint is written beside its place and renamed into it, so that one that exists is whole.
-Only the newest keeps its optimizer state: it is twice as large as the weights.
+Only the newest keeps its optimizer state: it is twice as large as the weights. One that is pruned
+leaves what it said of itself, so that the way from the last one back to the first can be walked.
+Where adapters are trained the weights are those with the adapters merged in; the adapters, which
+a climb goes on from, lie in ``adapter/``.
 """
 
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
 from tadpole.errors import TrainerError
+from tadpole.models.adapters import has_adapters, load_adapters, save_adapters, save_model
 from tadpole.models.loading import first_not_finite, weights_hash
 from tadpole.rl.learner import Learner
 from tadpole.trace import Record
 
-STATE, OPTIMIZER = "tadpole.json", "optimizer.pt"
+STATE, OPTIMIZER, ADAPTER = "tadpole.json", "optimizer.pt", "adapter"
+PRUNED = "pruned.json"  # what is left of a checkpoint's state once it was pruned
 
 
 class CheckpointState(Record):
@@ -36,7 +42,9 @@ def save_checkpoint(
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     try:
-        model.save_pretrained(beside)
+        save_model(model, beside)
+        if has_adapters(model):
+            save_adapters(model, beside / ADAPTER)
         tokenizer.save_pretrained(beside)
         if learner is not None:
             learner.save(beside / OPTIMIZER)
@@ -57,6 +65,30 @@ def checkpoints(root: Path) -> list[Path]:
     return sorted(path.parent for path in root.glob(f"update-*/{STATE}"))
 
 
+def prune(root: Path, keep: int, besides: Collection[str] = ()) -> None:
+    """Delete all but the ``keep`` newest checkpoints (0: none); the newest always stays.
+
+    Those whose fingerprint is in ``besides`` stay, too. What a kill left of this is done as well.
+    """
+    for path in checkpoints(root)[:-keep] if keep else []:
+        if read_state(path).fingerprint not in besides:
+            os.replace(path / STATE, path / PRUNED)  # from here on it does not count as whole
+    for record in root.glob(f"update-*/{PRUNED}"):
+        for entry in list(record.parent.iterdir()):
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry != record:
+                entry.unlink()
+
+
+def pruned_states(root: Path) -> list[CheckpointState]:
+    """What the checkpoints that were pruned said of themselves, oldest first."""
+    return [
+        CheckpointState.model_validate_json(record.read_bytes())
+        for record in sorted(root.glob(f"update-*/{PRUNED}"))
+    ]
+
+
 def read_state(checkpoint: Path) -> CheckpointState:
     """What a checkpoint says of itself."""
     return CheckpointState.model_validate_json((checkpoint / STATE).read_bytes())
@@ -65,13 +97,19 @@ def read_state(checkpoint: Path) -> CheckpointState:
 def load_weights(model: Any, checkpoint: Path) -> None:
     """Replace a model's weights in place by those of a checkpoint of the same shape.
 
-    Raises TrainerError where they hold NaN or infinity.
+    Of a model with adapters only these are replaced. Raises TrainerError where they hold NaN or
+    infinity, ModelError where they do not fit.
     """
-    fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
-    wrong = first_not_finite(fresh)
+    fresh = None
+    if has_adapters(model):
+        load_adapters(model, checkpoint / ADAPTER)
+    else:
+        fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
+    wrong = first_not_finite(model if fresh is None else fresh)
     if wrong is not None:
         raise TrainerError(
             f"the weights in {checkpoint} are not all finite, first {wrong}: remove that directory "
             "to go on from the checkpoint before it"
         )
-    model.load_state_dict(fresh.state_dict())
+    if fresh is not None:
+        model.load_state_dict(fresh.state_dict())

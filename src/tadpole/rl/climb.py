@@ -4,11 +4,14 @@ With ``max_lag`` 0 they alternate, and every token is trained on by the policy t
 else they overlap as :mod:`tadpole.rl.scheduler` says. Each update leaves a row; every attempt
 leaves a row, a trace and a patch. After a crash the climb goes on from its newest checkpoint:
 attempts that those very weights had finished are used again, updates after it are made again.
+
+Where there are validation tasks each checkpoint is evaluated on them as soon as it is made, by
+the policy in force. So the best is known at any time, and is never pruned.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from tadpole.rl.checkpoint import (
     CheckpointState,
     checkpoints,
     load_weights,
+    prune,
     read_state,
     save_checkpoint,
 )
@@ -38,8 +42,8 @@ from tadpole.rundir import RunDir
 from tadpole.settings import TrainConfig
 from tadpole.task import Task
 from tadpole.trace import Attempt, Trace
+from tadpole.tries import RETRIES
 
-RETRIES = 2
 MOST_SKIPS = 2  # updates in a row that may be skipped
 
 Episode = tuple[Attempt, Trace]
@@ -57,7 +61,11 @@ class Owed:
 
 @dataclass
 class Climb:
-    """A climb in a run directory. ``base`` names the weights that it starts from."""
+    """A climb in a run directory. ``base`` names the weights that it starts from.
+
+    ``validate`` evaluates the policy in force, unless that is done, and returns the fingerprint
+    of the best checkpoint so far.
+    """
 
     rollout: Rollout
     policy: TrainedPolicy
@@ -68,6 +76,7 @@ class Climb:
     sampling: Sampling
     seed: int
     base: str
+    validate: Callable[[], Awaitable[str]] | None = None
 
     async def run(self, tasks: Sequence[Task], progress: Callable[[UpdateRow], None]) -> Path:
         """Climb to the last update; the final checkpoint's directory.
@@ -82,6 +91,8 @@ class Climb:
         root = self.rundir.directory("checkpoints")
         self._skips = 0
         done = await self._resume(root)
+        if done:
+            await self._look(root)  # which a kill may have cut short
         if done < self.settings.updates:
             await self._climb(done, tasks, progress, root)
         return checkpoints(root)[-1]
@@ -107,6 +118,7 @@ class Climb:
                 parent = read_state(made[-1]).weights if made else self.base
                 state = CheckpointState(update=update, fingerprint=fingerprint, parent=parent)
                 save_checkpoint(root, self.learner.model, self.tokenizer, self.learner, state)
+                await self._look(root)
             progress(row)
 
         self._begun, self._graded = time.monotonic(), self.rollout.seconds_grading
@@ -121,6 +133,11 @@ class Climb:
             retries=RETRIES,
         )
         await scheduler.run(done + 1, s.updates)
+
+    async def _look(self, root: Path) -> None:
+        """Validate the newest checkpoint, whose weights are in force, and prune the others."""
+        best = () if self.validate is None else (await self.validate(),)
+        prune(root, self.settings.keep_checkpoints, best)
 
     async def _resume(self, root: Path) -> int:
         """Take up the newest checkpoint; how many updates it has."""

@@ -11,9 +11,12 @@ CHUNK = 256  # tokens whose logits exist at one time
 
 
 def token_logprobs(
-    model: Any, batch: MicroBatch, temperature: float = 1.0
+    model: Any, batch: MicroBatch, temperature: float = 1.0, chunk: int = CHUNK
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logp_N, entropy_N) of a micro-batch's N trainable tokens, in nats."""
+    """(logp_N, entropy_N) of a micro-batch's N trainable tokens, in nats.
+
+    The logits of at most ``chunk`` tokens exist at one time, in the backward pass too.
+    """
     device = model.device
     arguments: dict[str, Any] = {}
     if batch.shared:
@@ -29,7 +32,7 @@ def token_logprobs(
     parts = [
         checkpoint(_score, head, hidden_CD, target_C, temperature, use_reentrant=False)
         for hidden_CD, target_C in zip(
-            torch.split(hidden_ND, CHUNK), torch.split(target_N, CHUNK), strict=True
+            torch.split(hidden_ND, chunk), torch.split(target_N, chunk), strict=True
         )
     ]
     logps, entropies = zip(*parts, strict=True)

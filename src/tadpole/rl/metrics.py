@@ -38,6 +38,9 @@ class UpdateRow(Record):
     mean_abs_pq: float | None = None  # |p - q| over the trainable tokens
     max_abs_pq: float | None = None
     lag_max: int = 0  # updates between the oldest sampled token and this update
+    lag_mean: float | None = None  # the same over all trained tokens, where it was measured
+    stale_groups: int = 0  # thrown away because they would have lagged too far
+    broken_groups: int = 0  # thrown away because infrastructure broke one of their episodes
     fingerprint: str = ""  # of the weights that it made
     traces: tuple[str, ...] = ()  # of the episodes that were trained on
     digest: str = ""  # over their tokens, see tadpole.rl.provenance

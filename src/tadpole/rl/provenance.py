@@ -4,7 +4,7 @@ For each update: the episodes that it names are there and are, token for token, 
 trained on; each is an attempt of this run at a task of the training part, made by a version of
 this very climb within the lag; and what is marked as generated is what the policy generated.
 For each checkpoint: its files are those that were written, and its parents lead to the weights
-that training began with.
+that training began with, by what those said of themselves that were pruned.
 
 It protects against mistakes: trajectories of another model or run that got in, files that were
 mixed up or edited, a checkpoint put in another's place. It does not protect against somebody who
@@ -16,7 +16,8 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -25,10 +26,10 @@ from tadpole.evals.policies import PolicyRole, policies
 from tadpole.models.loading import weights_hash
 from tadpole.outcome import OUTCOME_POLICY
 from tadpole.pilot.split import Part, load_split
-from tadpole.rl.checkpoint import CheckpointState, checkpoints, read_state
+from tadpole.rl.checkpoint import CheckpointState, checkpoints, pruned_states, read_state
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.samples import contexts
-from tadpole.rundir import RunDir
+from tadpole.rundir import ROUNDS, RunDir
 from tadpole.trace import Attempt, Tokens, Trace
 
 
@@ -47,6 +48,7 @@ class Provenance:
     base: str  # fingerprint of the weights that training began with
     warmed_up: bool
     violation: str = ""
+    rounds: int = 1
 
 
 def digest(traces: Iterable[Trace]) -> str:
@@ -62,7 +64,39 @@ def digest(traces: Iterable[Trace]) -> str:
 
 
 def provenance(rundir: RunDir, max_lag: int) -> Provenance:
-    """Walk the run. Raises RunError where it was never trained, or files are damaged or gone."""
+    """Walk the run, all its rounds. The sums are over them; the walk ends at the first violation.
+
+    Raises RunError where it was never trained, or files are damaged or gone.
+    """
+    total = _round(rundir, max_lag)
+    for number, later in enumerate(rundir.rounds()[1:], start=2):
+        if total.violation or not later.table(TABLE).exists():  # or it has not begun to climb
+            break
+        found = _round(later, max_lag)
+        violation = found.violation
+        if found.base not in _weights(rundir.round(number - 1)):
+            violation = f"it began with {found.base}, no checkpoint of the round before"
+        total = replace(
+            total,
+            updates=total.updates + found.updates,
+            episodes=total.episodes + found.episodes,
+            tokens=total.tokens + found.tokens,
+            checkpoints=total.checkpoints + found.checkpoints,
+            violation=violation and f"round {number}: {violation}",
+            rounds=number,
+        )
+    return total
+
+
+def _weights(run: Path) -> set[str]:
+    """The hashes of the weights that a climb has made."""
+    root = run / "checkpoints"
+    return {read_state(path).weights for path in checkpoints(root)} | {
+        state.weights for state in pruned_states(root)
+    }
+
+
+def _round(rundir: RunDir, max_lag: int) -> Provenance:
     updates = {row.update: row for row in rundir.rows(TABLE, UpdateRow)}  # the last of each
     split, before = load_split(rundir), policies(rundir).get(PolicyRole.BEFORE)
     if not updates or split is None or before is None:
@@ -70,9 +104,12 @@ def provenance(rundir: RunDir, max_lag: int) -> Provenance:
     names = {0: before.fingerprint} | {row.update: row.fingerprint for row in updates.values()}
     allowed = {place.id for place in split.places if place.part is Part.TRAIN}
     attempts = {row.trace: row for row in rundir.rows(ROLLOUTS, Attempt)}
-    states = [(path, read_state(path)) for path in checkpoints(rundir.path / "checkpoints")]
+    root = rundir.path / "checkpoints"
+    states = [(weights_hash(path), read_state(path)) for path in checkpoints(root)]
+    whole = len(states)
     after = policies(rundir).get(PolicyRole.AFTER)
-    if after and all(state.update < after.update for _, state in states):
+    of_later = after is not None and after.path.startswith(f"{ROUNDS}/")
+    if after and not of_later and all(state.update < after.update for _, state in states):
         raise RunError(
             f"{rundir.path}: the weights of update {after.update} are gone from checkpoints/, so "
             "nobody can tell where they came from: give a run that has them"
@@ -98,13 +135,12 @@ def provenance(rundir: RunDir, max_lag: int) -> Provenance:
                 raise _Foreign(f"update {row.update} had {row.tokens} tokens, not {trained}")
             episodes, tokens = episodes + len(traces), tokens + trained
         parent = before.fingerprint
-        for path, state in states:
-            parent = _checkpoint(path.name, weights_hash(path), state, names, parent)
-    except _Foreign as found:
-        violation = str(found)
-    return Provenance(
-        len(updates), episodes, tokens, len(states), names[0], before.warmed_up, violation
-    )
+        states += [(state.weights, state) for state in pruned_states(root)]
+        for found, state in sorted(states, key=lambda one: one[1].update):
+            parent = _checkpoint(f"update-{state.update:05d}", found, state, names, parent)
+    except _Foreign as foreign:
+        violation = str(foreign)
+    return Provenance(len(updates), episodes, tokens, whole, names[0], before.warmed_up, violation)
 
 
 def _episode(
@@ -153,8 +189,10 @@ def told(found: Provenance) -> str:
     if found.violation:
         return f"no: {found.violation}"
     warmed = ", warmed up on self-made transcripts" if found.warmed_up else ""
+    rounds = f" of {found.rounds} rounds" if found.rounds > 1 else ""
     return (
-        f"yes: all {found.tokens} tokens of {found.episodes} episodes in {found.updates} updates "
+        f"yes: all {found.tokens} tokens of {found.episodes} episodes in {found.updates} updates"
+        f"{rounds} "
         f"were sampled by the policy that they trained, and {found.checkpoints} checkpoints lead "
         f"back to {found.base}{warmed}"
     )

@@ -28,9 +28,10 @@ from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes import identity, seccomp
 from tadpole.sandboxes.binaries import box_python, bubblewrap
 from tadpole.sandboxes.layout import Layout
-from tadpole.sandboxes.monitor import Monitor, spawn
+from tadpole.sandboxes.monitor import Monitor
 from tadpole.sandboxes.refusal import explain
 from tadpole.sandboxes.session import Session
+from tadpole.sandboxes.spawner import Process, spawner
 from tadpole.settings import BoxKind
 
 TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
@@ -107,13 +108,22 @@ def _spawn(layout: Layout) -> Monitor:
         failed.callback(os.close, stderr)
         failed.callback(ours.close)
         with theirs:
-            process = spawn(
-                layout.command(status, identity.box_user()),
-                theirs,
-                stderr,
-                pass_fds=(status,),
-                env={"PATH": "/usr/bin:/bin"},
-                cwd="/",
-            )
+            user = identity.box_user()
+            try:
+                if user is None:
+                    argv = layout.command(status)
+                    process: Process = spawner().popen(
+                        argv,
+                        stdin=theirs,
+                        stdout=theirs,
+                        stderr=stderr,
+                        pass_fds=(status,),
+                        env={"PATH": "/usr/bin:/bin"},
+                        cwd="/",
+                    )
+                else:
+                    process = spawner().launch(layout.plan(user), theirs, stderr, status)
+            except OSError as error:
+                raise SandboxStartError(f"cannot start a sandbox: {error}") from error
         failed.pop_all()
     return Monitor(process, ours, status, stderr)

@@ -18,9 +18,9 @@ import csv
 import io
 import itertools
 import os
+import signal
 import socket
 import stat
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +41,9 @@ from tadpole.sandboxes.layout import (
     of_system,
     of_task,
 )
-from tadpole.sandboxes.monitor import gone, said, spawn
+from tadpole.sandboxes.monitor import gone, said
 from tadpole.sandboxes.session import Session
+from tadpole.sandboxes.spawner import Process, spawner
 from tadpole.settings import BoxKind
 
 OWNER = "tadpole.owner"  # label: who may remove the container
@@ -83,6 +84,8 @@ class ContainerEngine:
         Raises SandboxUnavailable where there is no container engine or no such image,
         SandboxStartError where this one box did not start.
         """
+        if spec.links:
+            raise SandboxStartError("links at the top need bubblewrap: --sandbox.engine auto")
         if not spec.tree.is_dir():
             raise SandboxStartError(f"the work tree {spec.tree} is not a directory")
         found = docker()
@@ -187,7 +190,13 @@ def _spawn(engine: Docker, name: str, words: list[str]) -> "Container":
         failed.callback(os.close, stderr)
         failed.callback(ours.close)
         with theirs:
-            client = spawn([engine.program, *words], theirs, stderr, start_new_session=True)
+            argv = [engine.program, *words]
+            try:
+                client = spawner().popen(
+                    argv, stdin=theirs, stdout=theirs, stderr=stderr, start_new_session=True
+                )
+            except OSError as error:
+                raise SandboxStartError(f"cannot start {engine.program}: {error}") from error
         failed.pop_all()
     return Container(engine, name, client, ours, stderr)
 
@@ -199,7 +208,7 @@ class Container:
         self,
         engine: Docker,
         name: str,
-        client: "subprocess.Popen[bytes]",
+        client: Process,
         control: socket.socket,
         stderr: int,
     ) -> None:
@@ -208,11 +217,11 @@ class Container:
 
     async def end(self) -> None:
         """The runner ends by itself when the wire is closed; else it is removed by force."""
-        if await gone(self._client, 3.0) and self._client.returncode >= 0:
+        if await gone(self._client, 3.0) and self._client.wait() >= 0:
             return
         await process.arun([self._engine.program, "rm", "--force", self._name], timeout=30)
         if not await gone(self._client, 10.0):
-            self._client.kill()
+            self._client.send_signal(signal.SIGKILL)
             await gone(self._client, 10.0)
 
     def release(self) -> None:

@@ -1,4 +1,7 @@
-"""Turns root into nobody before the sandbox starts. Run as a script, by root only.
+"""Turns root into nobody before a sandbox starts. Run as a script, by root only.
+
+One process of it serves all boxes that are up at a time (:mod:`tadpole.sandboxes.launcher`): it
+forks for each, which costs a fraction of another interpreter.
 
 Standard library only. Protects against: the sandbox's processes being host uid 0, for whom
 files of other users are readable and process limits do not count. In a mount namespace of its
@@ -8,16 +11,27 @@ shown as the new user's where the file system can do that (idmapped mounts), and
 group are given up for good and bubblewrap is executed.
 """
 
-import binascii
+# By their C parts: what socket and signal put around them takes long to import.
+import _signal as signal
+import _socket
 import ctypes
+import fcntl
 import marshal
 import os
-import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+STATUS = 3  # descriptor of the status report in the process that is executed
+LARGEST = 1 << 20  # bytes of a plan
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same on all architectures
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_PARENT = 0x20000, 0x10000000, 0x8000
+_PR_SET_PDEATHSIG = 1
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 _AT_EMPTY_PATH, _AT_RECURSIVE, _OPEN_TREE_CLONE = 0x1000, 0x8000, 1
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_IDMAP, _MOVE_FROM_EMPTY = 1, 0x100000, 4
@@ -106,9 +120,8 @@ def _attach(source: int, target: str, owner: os.stat_result | None, user: int) -
     _mount(f"/proc/self/fd/{source}", target, kind=None, flags=_MS_BIND | _MS_REC)
 
 
-def main() -> None:
-    """``launch.py MARSHALLED_BASE64``: user, stage, binds [{source, name, owned}], argv."""
-    plan = marshal.loads(binascii.a2b_base64(sys.argv[1]))
+def _become(plan: "dict[str, Any]") -> None:
+    """Execute the plan's ``argv`` as its ``user``, with its ``binds`` below ``stage``."""
     user, stage = plan["user"], plan["stage"]
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     _mount("none", "/", kind=None, flags=_MS_REC | _MS_PRIVATE)
@@ -130,8 +143,43 @@ def main() -> None:
     os.execv(plan["argv"][0], plan["argv"])
 
 
-if __name__ == "__main__":
+def _child(plan: bytes, descriptors: "list[int]") -> None:
+    """In the new process: wire, wire again, standard error and status report become 0 to 3."""
     try:
-        main()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        spare = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 10) for number in descriptors]
+        wire, stderr, status = spare
+        for source, target in ((wire, 0), (wire, 1), (stderr, 2), (status, STATUS)):
+            os.dup2(source, target)
+        _become(marshal.loads(plan))
     except OSError as error:
-        sys.exit(f"launch: {error}")
+        os.write(2, f"launch: {error}".encode())
+    finally:
+        os._exit(1)
+
+
+def main() -> None:
+    """Serve plans (marshalled, with three descriptors) from the socket at standard input.
+
+    Answers with the process id of a new child *of the caller*. Ends with the socket.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's business
+    requests = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
+    clone = _CLONE[os.uname().machine]
+    while True:
+        plan, passed, _, _ = requests.recvmsg(LARGEST, _socket.CMSG_SPACE(3 * 4))
+        if not plan:
+            return
+        numbers = memoryview(passed[0][2]).cast("i").tolist()
+        # As a sibling of this process: it ends with the caller, who waits for it.
+        pid = _libc.syscall(clone, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+        if pid == 0:
+            _child(plan, numbers)
+        requests.send(str(pid if pid > 0 else -ctypes.get_errno()).encode())
+        for number in numbers:
+            os.close(number)
+
+
+if __name__ == "__main__":
+    main()

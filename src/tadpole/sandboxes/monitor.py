@@ -9,18 +9,15 @@ import json
 import os
 import signal
 import socket
-import subprocess
 
-from tadpole.errors import SandboxStartError
-from tadpole.sandboxes.spawner import spawner
+from tadpole.sandboxes.launcher import Launched
+from tadpole.sandboxes.spawner import Process, spawner
 
 
 class Monitor:
     """A started bubblewrap, and this end of the wire to the runner in its box."""
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", control: socket.socket, status: int, stderr: int
-    ) -> None:
+    def __init__(self, process: Process, control: socket.socket, status: int, stderr: int) -> None:
         self.control = control
         self._process, self._status_fd, self._stderr_fd = process, status, stderr
 
@@ -33,7 +30,9 @@ class Monitor:
             await gone(self._process, 10.0)
 
     def release(self) -> None:
-        """Give the descriptors back."""
+        """Give the descriptors back, and the launcher where there was one."""
+        if isinstance(self._process, Launched):
+            spawner().give_back()
         for descriptor in (self._status_fd, self._stderr_fd):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -72,23 +71,7 @@ def said(descriptor: int) -> str:
     return ""
 
 
-def spawn(
-    argv: list[str], control: socket.socket, stderr: int, **options: object
-) -> "subprocess.Popen[bytes]":
-    """Start the host's end of a box with ``control`` as its standard input and output.
-
-    Raises SandboxStartError.
-    """
-    started = spawner().popen(argv, stdin=control, stdout=control, stderr=stderr, **options)
-    try:
-        # Waited for here, a few milliseconds, so that a cancellation cannot come between.
-        process: subprocess.Popen[bytes] = started.result()
-    except OSError as error:
-        raise SandboxStartError(f"cannot start {argv[0]}: {error}") from error
-    return process
-
-
-async def gone(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+async def gone(process: Process, seconds: float) -> bool:
     """Wait for a child to end, at most ``seconds``; False if it does not."""
     if process.poll() is not None:
         return True

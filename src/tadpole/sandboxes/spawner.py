@@ -9,37 +9,61 @@ import contextlib
 import os
 import queue
 import signal
+import socket
 import subprocess
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-_Job = tuple[list[str], dict[str, Any], "Future[subprocess.Popen[bytes]]"]
+from tadpole.sandboxes.launcher import Launched, Launcher
+
+Process = subprocess.Popen[bytes] | Launched
+
+_Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
 class Spawner:
-    """One thread; ``popen`` may be called from any other one."""
+    """One thread; its methods may be called from any other one."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._started: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
+        self._started: weakref.WeakSet[Process] = weakref.WeakSet()
+        self._launcher = Launcher()
         threading.Thread(target=self._work, name="tadpole-spawner", daemon=True).start()
         atexit.register(self._kill_all, os.getpid())
 
-    def popen(self, argv: list[str], **options: Any) -> "Future[subprocess.Popen[bytes]]":
+    def popen(self, argv: list[str], **options: Any) -> Process:
         """As subprocess.Popen, from the immortal thread."""
-        future: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((argv, options, future))
-        return future
+        return self._start(lambda: subprocess.Popen(argv, **options))
+
+    def launch(
+        self, plan: dict[str, Any], control: socket.socket, stderr: int, status: int
+    ) -> Process:
+        """As :meth:`Launcher.start`, from the immortal thread."""
+        return self._start(lambda: self._launcher.start(plan, control, stderr, status))
+
+    def give_back(self) -> None:
+        """What ``launch`` has started has ended."""
+        self._in_thread(self._launcher.give_back)
+
+    def _start(self, job: Callable[[], Process]) -> Process:
+        process: Process = self._in_thread(job)
+        self._started.add(process)
+        return process
+
+    def _in_thread(self, job: Callable[[], Any]) -> Any:
+        # Waited for here, a few milliseconds, so that a cancellation cannot come between.
+        future: Future[Any] = Future()
+        self._jobs.put((job, future))
+        return future.result()
 
     def _work(self) -> None:
         while True:
-            argv, options, future = self._jobs.get()
+            job, future = self._jobs.get()
             try:
-                process: Any = subprocess.Popen(argv, **options)
-                self._started.add(process)
-                future.set_result(process)
+                future.set_result(job())
             except BaseException as error:
                 future.set_exception(error)
 

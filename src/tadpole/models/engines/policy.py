@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tadpole.errors import ModelError
 from tadpole.models.engines.engine import Answer, Engine, EngineDown
+from tadpole.models.room import room
 from tadpole.protocols import Sampled, Sampling
 
 CURRENT = "current"  # a link to the newest weights
@@ -72,12 +73,10 @@ class ServerPolicy:
         self, prompt_ids: Sequence[int], sampling: Sampling, *, episode: str, seed: int
     ) -> Sampled:
         """See the protocol. Raises ModelError where no server gives a turn that can be used."""
-        room = self._max_context - len(prompt_ids)
-        if not prompt_ids or room <= 0:
-            raise ModelError(f"{len(prompt_ids)} prompt tokens, {self._max_context} are the limit")
+        left = room(prompt_ids, self._max_context)
         if self._weights is None:
             await self._first()
-        asked = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        asked = replace(sampling, max_tokens=min(sampling.max_tokens, left))
         trouble = ""
         for _ in range(len(self._places) + 1):
             place = await self._place(episode)

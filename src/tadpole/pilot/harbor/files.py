@@ -8,14 +8,21 @@ from importlib import resources
 from tadpole.task import FileChange, Source, Task
 
 WORKDIR = "/repo"
+USER = "agent"
+IMAGES = {  # digests of Docker's official images, as published for linux/amd64 and others
+    "3.11": "@sha256:70e8e937c1da72df1688e883a2108b0feff03381187fa78eca6d9b10df411320",
+    "3.12": "@sha256:11e5de79af775dc79e765116bfd2cd574e3ba0bc0aa87c29bb3ef7b8d03194bb",
+    "3.13": "@sha256:08471c63c5fdf2644adc142a7fa8d0290eb405cda14c473fbe5b4cd0933af601",
+}
 
 
 def dockerfile(task: Task) -> bytes:
     """Builds the start tree from the source; runnable wherever the source can be fetched."""
     recipe = task.recipe
     paths = ":".join(f"{WORKDIR}/{path}".removesuffix("/.") for path in recipe.import_paths)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     lines = [
-        f"FROM python:{sys.version_info.major}.{sys.version_info.minor}",
+        f"FROM python:{python}{IMAGES.get(python, '')}",
         f"WORKDIR {WORKDIR}",
         *_fetch(task.source),
     ]
@@ -30,7 +37,8 @@ def dockerfile(task: Task) -> bytes:
     lines += [f"ENV {name}={shlex.quote(value)}" for name, value in recipe.env]
     lines.append(
         "RUN git init -q && git add -A && "
-        "git -c user.name=tadpole -c user.email=tadpole@localhost commit -qm start"
+        "git -c user.name=tadpole -c user.email=tadpole@localhost commit -qm start && "
+        f"useradd --create-home {USER} && chown -R {USER}:{USER} {WORKDIR}"
     )
     return "\n".join(lines).encode() + b"\n"
 

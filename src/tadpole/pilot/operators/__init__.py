@@ -3,7 +3,17 @@
 Operators live one concern a file and register themselves; ``OPERATORS`` is the whole set.
 """
 
-from tadpole.pilot.operators import arithmetic, body, calls, logic, statements
+from tadpole.pilot.operators import arithmetic, body, calls, coroutines, logic, statements
 from tadpole.pilot.operators.registry import OPERATORS, Operator, Splice
 
-__all__ = ["OPERATORS", "Operator", "Splice", "arithmetic", "body", "calls", "logic", "statements"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "Splice",
+    "arithmetic",
+    "body",
+    "calls",
+    "coroutines",
+    "logic",
+    "statements",
+]

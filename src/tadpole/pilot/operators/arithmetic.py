@@ -43,7 +43,7 @@ def _operations(code: Code, function: Function) -> Iterator[tuple[ast.BinOp, str
                 yield node, text
 
 
-@operator("A calculation uses the wrong operator.")
+@operator("A calculation uses the wrong operator.", worth=0.86)
 def arith_flip(code: Code, function: Function) -> Iterator[Splice]:
     """``a + b`` becomes ``a - b``; text on the left is left alone."""
     for node, text in _operations(code, function):
@@ -52,7 +52,7 @@ def arith_flip(code: Code, function: Function) -> Iterator[Splice]:
             yield replace_glue(code, start, end, FLIPPED[text])
 
 
-@operator("The two sides of an operator are in the wrong order.")
+@operator("The two sides of an operator are in the wrong order.", worth=0.48)
 def swap_operands(code: Code, function: Function) -> Iterator[Splice]:
     """``a - b`` becomes ``b - a`` where the order matters."""
     for node, text in _operations(code, function):
@@ -72,7 +72,7 @@ def aug_flip(code: Code, function: Function) -> Iterator[Splice]:
                     yield replace_glue(code, start, end, FLIPPED[text.removesuffix("=")] + "=")
 
 
-@operator("A number is off by one.")
+@operator("A number is off by one.", worth=0.62)
 def const_change(code: Code, function: Function) -> Iterator[Splice]:
     """A decimal integer goes up by one, or down by one where it stays positive."""
     for node in expressions(function):

@@ -7,7 +7,7 @@ from tadpole.pilot.code import Code, Function
 from tadpole.pilot.operators.registry import Splice, operator
 
 
-@operator("The body of this function is missing.", inline=False)
+@operator("The body of this function is missing.", inline=False, worth=0.82)
 def remove_body(code: Code, function: Function) -> Iterator[Splice]:
     """The body becomes ``raise NotImplementedError``."""
     body = function.body

@@ -26,7 +26,7 @@ TWINS = {
 TWINS = {**{other: name for name, other in TWINS.items()}, **TWINS}
 
 
-@operator("A call gets its arguments in the wrong order.")
+@operator("A call gets its arguments in the wrong order.", worth=0.72)
 def swap_args(code: Code, function: Function) -> Iterator[Splice]:
     """``f(a, b)`` becomes ``f(b, a)``."""
     for node in expressions(function):
@@ -39,7 +39,7 @@ def swap_args(code: Code, function: Function) -> Iterator[Splice]:
                 yield swap(code, one, two)
 
 
-@operator("A call misses a keyword argument.")
+@operator("A call misses a keyword argument.", worth=0.59)
 def drop_kwarg(code: Code, function: Function) -> Iterator[Splice]:
     """``f(a, key=b)`` becomes ``f(a)``."""
     for node in expressions(function):
@@ -54,7 +54,7 @@ def drop_kwarg(code: Code, function: Function) -> Iterator[Splice]:
                     yield Splice(start, end, "")
 
 
-@operator("A slice is not cut where it should be.")
+@operator("A slice is not cut where it should be.", worth=0.83)
 def slice_drop(code: Code, function: Function) -> Iterator[Splice]:
     """``a[1:]`` becomes ``a[:]``, ``a[:n]`` becomes ``a[:]``."""
     for node in expressions(function):

@@ -34,7 +34,7 @@ def _comparisons(code: Code, function: Function) -> Iterator[tuple[int, int, str
                 left = right
 
 
-@operator("A comparison tests for the opposite of what it should.")
+@operator("A comparison tests for the opposite of what it should.", worth=0.57)
 def cmp_negate(code: Code, function: Function) -> Iterator[Splice]:
     """``a == b`` becomes ``a != b``, ``a < b`` becomes ``a >= b``."""
     for start, end, text in _comparisons(code, function):
@@ -42,7 +42,7 @@ def cmp_negate(code: Code, function: Function) -> Iterator[Splice]:
             yield replace_glue(code, start, end, NEGATED[text])
 
 
-@operator("A comparison is off at its boundary: equal values are treated wrongly.")
+@operator("A comparison is off at its boundary: equal values are treated wrongly.", worth=0.57)
 def cmp_boundary(code: Code, function: Function) -> Iterator[Splice]:
     """``a < b`` becomes ``a <= b``."""
     for start, end, text in _comparisons(code, function):
@@ -50,7 +50,7 @@ def cmp_boundary(code: Code, function: Function) -> Iterator[Splice]:
             yield replace_glue(code, start, end, BOUNDARY[text])
 
 
-@operator("Two conditions are joined by the wrong one of `and` and `or`.")
+@operator("Two conditions are joined by the wrong one of `and` and `or`.", worth=0.56)
 def bool_flip(code: Code, function: Function) -> Iterator[Splice]:
     """``a and b`` becomes ``a or b`` (two operands only, so that precedence stays readable)."""
     for node in expressions(function):
@@ -61,7 +61,7 @@ def bool_flip(code: Code, function: Function) -> Iterator[Splice]:
                 yield replace_glue(code, start, end, "or" if text == "and" else "and")
 
 
-@operator("A condition misses one of its clauses.")
+@operator("A condition misses one of its clauses.", worth=0.64)
 def drop_clause(code: Code, function: Function) -> Iterator[Splice]:
     """``a and b`` becomes ``a``, or ``b``."""
     for node in expressions(function):
@@ -76,7 +76,7 @@ def drop_clause(code: Code, function: Function) -> Iterator[Splice]:
                 yield Splice(before[1], this[1], "")
 
 
-@operator("A condition is inverted: a `not` is missing.")
+@operator("A condition is inverted: a `not` is missing.", worth=0.86)
 def drop_not(code: Code, function: Function) -> Iterator[Splice]:
     """``not a`` becomes ``a``; only where no precedence can shift."""
     for node in expressions(function):

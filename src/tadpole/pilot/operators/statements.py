@@ -31,25 +31,25 @@ def _removed(
             yield splice
 
 
-@operator("A case is not handled: a conditional block is missing.", inline=False)
+@operator("A case is not handled: a conditional block is missing.", inline=False, worth=0.69)
 def remove_cond(code: Code, function: Function) -> Iterator[Splice]:
     """Take out a whole ``if`` statement."""
     yield from _removed(code, function, ast.If)
 
 
-@operator("A loop is missing.", inline=False)
+@operator("A loop is missing.", inline=False, worth=0.72)
 def remove_loop(code: Code, function: Function) -> Iterator[Splice]:
     """Take out a whole loop."""
     yield from _removed(code, function, (ast.For, ast.AsyncFor, ast.While))
 
 
-@operator("An assignment is missing.", inline=False)
+@operator("An assignment is missing.", inline=False, worth=0.79)
 def remove_assign(code: Code, function: Function) -> Iterator[Splice]:
     """Take out an assignment."""
     yield from _removed(code, function, (ast.Assign, ast.AugAssign))
 
 
-@operator("A call is missing.", inline=False)
+@operator("A call is missing.", inline=False, worth=0.86)
 def remove_call(code: Code, function: Function) -> Iterator[Splice]:
     """Take out a call that stands as a statement."""
     for node, splice in _statements(code, function):
@@ -60,7 +60,7 @@ def remove_call(code: Code, function: Function) -> Iterator[Splice]:
             yield splice
 
 
-@operator("A `with` or `try` block is missing with all it holds.", inline=False)
+@operator("A `with` or `try` block is missing with all it holds.", inline=False, worth=0.89)
 def remove_wrapper(code: Code, function: Function) -> Iterator[Splice]:
     """Take out a ``with`` or ``try`` statement, its body included."""
     yield from _removed(code, function, (ast.With, ast.AsyncWith, ast.Try))
@@ -72,7 +72,7 @@ def remove_raise(code: Code, function: Function) -> Iterator[Splice]:
     yield from _removed(code, function, ast.Raise)
 
 
-@operator("A function gives back `None` where it should give a value.")
+@operator("A function gives back `None` where it should give a value.", worth=0.69)
 def return_none(code: Code, function: Function) -> Iterator[Splice]:
     """``return x`` becomes ``return None``."""
     for top in function.body:
@@ -83,7 +83,7 @@ def return_none(code: Code, function: Function) -> Iterator[Splice]:
                 yield Splice(*code.span(node), "return None", node)
 
 
-@operator("The two branches of a condition are exchanged.", inline=False)
+@operator("The two branches of a condition are exchanged.", inline=False, worth=0.78)
 def invert_if(code: Code, function: Function) -> Iterator[Splice]:
     """Exchange the bodies of ``if`` and ``else`` (not of ``elif`` chains)."""
     for top in function.body:
@@ -102,7 +102,7 @@ def invert_if(code: Code, function: Function) -> Iterator[Splice]:
                 yield Splice(found.start, found.end, found.text, node)
 
 
-@operator("Two neighbouring statements are in the wrong order.", inline=False)
+@operator("Two neighbouring statements are in the wrong order.", inline=False, worth=0.34)
 def swap_lines(code: Code, function: Function) -> Iterator[Splice]:
     """Exchange two neighbouring simple statements of one block."""
     simple = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr

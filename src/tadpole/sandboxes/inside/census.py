@@ -4,10 +4,9 @@ Standard library only and Python 3.6+: this file runs inside the sandbox, whose 
 processes of the box, those in nested namespaces included, and none of the host.
 """
 
-import contextlib
+import _signal as signal
 import os
 import resource
-import signal
 import time
 
 _PAGE = resource.getpagesize()
@@ -25,18 +24,21 @@ def _ours(pid: int) -> bool:
 
 def kill(pid: int) -> None:
     """End one process, if it is still there."""
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def sweep() -> None:
     """End everything but the box's init and this process, however often it forks."""
     while others():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # all of them in one step, so that no fork gets away
-        with contextlib.suppress(ChildProcessError):
+        kill(-1)  # all of them in one step, so that no fork gets away
+        try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        except ChildProcessError:
+            pass
         time.sleep(0.002)
 
 
@@ -53,12 +55,12 @@ def processor_time() -> float:
     """Seconds of processor time of all of them, and of their children that have ended."""
     ticks = 0
     for pid in others():
-        with (
-            contextlib.suppress(OSError, ValueError, IndexError),
-            open(f"/proc/{pid}/stat", "rb") as handle,
-        ):
-            # After the name, which may hold anything: utime, stime, cutime, cstime.
-            ticks += sum(map(int, handle.read().rpartition(b")")[2].split()[11:15]))
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as handle:
+                # After the name, which may hold anything: utime, stime, cutime, cstime.
+                ticks += sum(map(int, handle.read().rpartition(b")")[2].split()[11:15]))
+        except (OSError, ValueError, IndexError):
+            continue
     return ticks / _TICKS
 
 

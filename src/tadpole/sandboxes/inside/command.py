@@ -10,24 +10,28 @@ own process namespace under the same limits, and everything but the runner is ki
 the runner is the init of that namespace, which nothing in it can signal.
 """
 
-import contextlib
+import _signal as signal
 import errno
 import itertools
-import json
 import os
 import resource
 import select
-import signal
-import subprocess
 import time
-from typing import Any, Callable, Dict  # noqa: UP035 - Python 3.6
 
 import census
 import confine
+import wire
 from bounded import BoundedOutput
+from child import Child
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Result = dict[str, Any]  # code, reason, stdout, stderr, their cuts, seconds
 
 _CHUNK = 1 << 16
-Result = Dict[str, Any]  # noqa: UP006 - code, reason, stdout, stderr, their cuts, seconds
 _TICK = 0.1  # seconds between two looks at the memory
 _FLOOD = 64 << 20  # bytes of output after which a command is killed
 
@@ -129,18 +133,15 @@ class _Run:
         given = (filter_read, status_write) if commands.nested else ()
         prefix = _seal(commands, *given) if given else []
         try:
-            self._process = subprocess.Popen(
+            self._process = Child(
                 prefix + argv,
-                stdin=subprocess.PIPE if self._input else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=commands.environment,
-                cwd="/" if commands.nested else commands.workdir,
-                pass_fds=given,
-                start_new_session=True,
-                preexec_fn=self._limit,  # noqa: PLW1509 - this process has one thread
+                environment=commands.environment,
+                directory="/" if commands.nested else commands.workdir,
+                kept=given,
+                fed=bool(self._input),
+                prepare=self._limit,
             )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError) as error:
             os.close(self._status_fd)
             if isinstance(error, ValueError) or getattr(error, "errno", 0) == errno.E2BIG:
                 raise  # the caller's words: a NUL byte, too long
@@ -177,10 +178,7 @@ class _Run:
             status = process.wait()
             self._reap()
             self._drain()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
+            process.close()
             os.close(self._status_fd)
         seconds = time.monotonic() - self._started
         if self._commands.nested and not self._init and not self._reason:
@@ -194,17 +192,15 @@ class _Run:
 
     def _pump(self) -> None:
         process, commands = self._process, self._commands
-        assert process.stdout is not None and process.stderr is not None
-        poll, sinks = select.poll(), {}
-        for stream, sink in ((process.stdout, self._out), (process.stderr, self._err)):
-            os.set_blocking(stream.fileno(), False)
-            sinks[stream.fileno()] = sink
-            poll.register(stream.fileno(), select.POLLIN)
+        poll, sinks = select.poll(), {process.stdout: self._out, process.stderr: self._err}
+        for descriptor in sinks:
+            os.set_blocking(descriptor, False)
+            poll.register(descriptor, select.POLLIN)
         if commands.nested:
             poll.register(self._status_fd, select.POLLIN)  # held by bubblewrap alone
         if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)
-            poll.register(process.stdin.fileno(), select.POLLOUT)
+            os.set_blocking(process.stdin, False)
+            poll.register(process.stdin, select.POLLOUT)
         poll.register(commands.wake, select.POLLIN)
         look = self._started + _TICK / 2
         while not self._reason:
@@ -243,12 +239,14 @@ class _Run:
 
     def _reap_orphans(self) -> None:
         """Without a namespace of the command's own its orphans are ours, and count as processes."""
-        with contextlib.suppress(ChildProcessError):
+        try:
             while True:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if ended is None or ended.si_pid == self._process.pid:
                     return
                 os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            return
 
     def _processor_time(self) -> float:
         reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -260,8 +258,10 @@ class _Run:
         piece = os.read(self._status_fd, 4096)
         self._status += piece
         for line in self._status.splitlines():
-            with contextlib.suppress(ValueError, KeyError):
-                self._init = int(json.loads(line.decode())["child-pid"])
+            try:
+                self._init = int(wire.parse(line)["child-pid"])
+            except (ValueError, KeyError):  # not all of it is there yet
+                pass
         return bool(piece)
 
     def _take(self, poll: select.poll, descriptor: int, sink: BoundedOutput) -> None:
@@ -278,14 +278,14 @@ class _Run:
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            self._input = self._input[os.write(pipe.fileno(), self._input[:_CHUNK]) :]
+            self._input = self._input[os.write(pipe, self._input[:_CHUNK]) :]
         except BlockingIOError:
             return
         except BrokenPipeError:
             self._input = self._input[:0]
         if not self._input:
-            poll.unregister(pipe.fileno())
-            pipe.close()
+            poll.unregister(pipe)
+            self._process.close_stdin()
 
     def _kill(self) -> None:
         if self._init:
@@ -299,18 +299,21 @@ class _Run:
         """Wait until the last process is gone, not just the pipes: we are their subreaper."""
         if not self._init:
             census.sweep()
-        with contextlib.suppress(ChildProcessError):
+        try:
             while True:
                 os.waitpid(-1, 0)
+        except ChildProcessError:
+            pass
 
     def _drain(self) -> None:
-        assert self._process.stdout is not None and self._process.stderr is not None
         for stream, sink in ((self._process.stdout, self._out), (self._process.stderr, self._err)):
-            with contextlib.suppress(OSError):
-                data = os.read(stream.fileno(), _CHUNK)
+            try:
+                data = os.read(stream, _CHUNK)
                 while data:
                     sink.feed(data)
-                    data = os.read(stream.fileno(), _CHUNK)
+                    data = os.read(stream, _CHUNK)
+            except OSError:  # nothing more is there
+                pass
         if self._commands.nested and not self._init:
             while self._note_status():
                 pass

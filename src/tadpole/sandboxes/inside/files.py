@@ -4,10 +4,8 @@ Standard library only and Python 3.6+: this file runs inside the sandbox. The ag
 tree, so nothing here follows a symbolic link of it, blocks on a FIFO, or trusts a size.
 """
 
-import contextlib
 import os
 import stat
-from typing import Optional, Tuple  # noqa: UP035 - Python 3.6
 
 LEFT_OUT = frozenset(
     [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"]
@@ -16,8 +14,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
 
-# Path below the work tree, content (None: deleted), executable.
-Change = Tuple[str, Optional[bytes], bool]  # noqa: UP006, UP045 - Python 3.6
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Path below the work tree, content (None: deleted), executable.
+    Change = tuple[str, bytes | None, bool]
 
 
 def copy_tree(source: int, target: str) -> None:
@@ -104,8 +104,10 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
     try:
         for part in parts[:-1]:
             if content is not None:
-                with contextlib.suppress(FileExistsError):
+                try:
                     os.mkdir(part, 0o755, dir_fd=here)
+                except FileExistsError:
+                    pass
             inner = os.open(part, _DIRECTORY, dir_fd=here)
             os.close(here)
             here = inner

@@ -6,13 +6,10 @@ the init (process 1) of the box: nothing in the box can kill it, and all that is
 with it, when the controller closes the wire or dies.
 """
 
-import contextlib
-import importlib
+import _signal as signal
 import os
 import resource
-import signal
 import time
-from typing import Any, Dict, List, Tuple  # noqa: UP035 - Python 3.6
 
 import command
 import confine
@@ -20,8 +17,12 @@ import files
 import mounts
 import wire
 
-_Header = Dict[str, Any]  # noqa: UP006
-_Message = Tuple[_Header, List[bytes]]  # noqa: UP006
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    _Header = dict[str, Any]
+    _Message = tuple[_Header, list[bytes]]
 
 
 class Gone(BaseException):
@@ -39,7 +40,6 @@ class Runner:
         self._requests, self._answers = requests, answers  # descriptors
         self._commands: Any = None
         self._tree: Any = None
-        self._toolbox: Any = None
         self._current = 0  # id of the request that is being served
         self._tool_seconds, self._head, self._tail = 60.0, 15_000, 15_000
         self._timed = False  # whether an alarm is ours, and not a command's signal
@@ -64,7 +64,7 @@ class Runner:
                 out = []
             self._send(dict(answer, id=self._current), out)
 
-    def _setup(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _setup(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         with open("/proc/self/oom_score_adj", "w") as handle:  # first to go when memory is short
             handle.write("1000")
         limits = header["limits"]
@@ -91,7 +91,6 @@ class Runner:
         os.environ.update(header["environment"])
         os.chdir(header["workdir"])
         os.umask(0o022)
-        self._toolbox = importlib.import_module("toolbox")
         nested, overlay = self._commands.nested, self._tree.upper is not None
         return {
             "nested": nested,
@@ -100,16 +99,15 @@ class Runner:
             "notes": notes,
         }, []
 
-    def _tool(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _tool(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         started = time.monotonic()
+        toolbox = __import__("toolbox")  # not before: many a box never runs a tool
         workdir = self._tree.workdir
         self._timed = True
         signal.setitimer(signal.ITIMER_REAL, self._tool_seconds)
         try:
             os.chdir(workdir)
-            text, error = self._toolbox.call(
-                header["name"], header["arguments"], workdir, self._run_bash
-            )
+            text, error = toolbox.call(header["name"], header["arguments"], workdir, self._run_bash)
         except command.Failure:
             raise
         except ToolTimeout:
@@ -122,7 +120,7 @@ class Runner:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return {"text": text, "error": bool(error), "seconds": time.monotonic() - started}, []
 
-    def _run_bash(self, script: str, timeout: float) -> command.Result:
+    def _run_bash(self, script: str, timeout: float) -> "command.Result":
         self._timed = False
         left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
         self._send({"id": self._current, "busy": timeout}, [])
@@ -134,20 +132,20 @@ class Runner:
             self._timed = True
             signal.setitimer(signal.ITIMER_REAL, max(left, 1.0))
 
-    def _command(self, argv: "list[str]", timeout: float, stdin: bytes) -> command.Result:
+    def _command(self, argv: "list[str]", timeout: float, stdin: bytes) -> "command.Result":
         return self._commands.run(
             argv, timeout=timeout, stdin=stdin, head=self._head, tail=self._tail
         )
 
-    def _exec(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _exec(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         result = self._command(header["argv"], header["timeout"], blobs[0])
         return result, [result.pop("stdout"), result.pop("stderr")]
 
-    def _read(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _read(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         path = os.path.join(self._tree.workdir, header["path"])
         return {}, [files.read_file(path, header["largest"])]
 
-    def _write(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _write(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         for change, content in zip(header["changes"], blobs):  # noqa: B905 - Python 3.10
             files.write_file(
                 self._tree.workdir,
@@ -157,7 +155,7 @@ class Runner:
             )
         return {}, []
 
-    def _delta(self, header: _Header, blobs: "list[bytes]") -> _Message:
+    def _delta(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         delta = files.Delta(self._tree, header["max_files"], header["max_bytes"])
         found = delta.collect()
         listed = [
@@ -170,7 +168,7 @@ class Runner:
         header, _ = self._receive()
         return bool(header["op"] == "cancel" and header["id"] == self._current)
 
-    def _receive(self) -> _Message:
+    def _receive(self) -> "_Message":
         size = wire.header_size(self._exactly(wire.LENGTH.size))
         header = wire.parse(self._exactly(size))
         return header, [self._exactly(size) for size in wire.blob_sizes(header)]
@@ -185,12 +183,12 @@ class Runner:
             size -= len(piece)
         return b"".join(pieces)
 
-    def _send(self, header: _Header, blobs: "list[bytes]") -> None:
+    def _send(self, header: "_Header", blobs: "list[bytes]") -> None:
         view = memoryview(wire.pack(header, blobs))
         while view:
             view = view[os.write(self._answers, view) :]
 
-    def too_long(self, _number: int, _frame: Any) -> None:
+    def too_long(self, _number: int, _frame: object) -> None:
         """Handler of SIGALRM: ends a tool. Commands may send it too, and then it is nothing."""
         if self._timed:
             raise ToolTimeout()
@@ -213,5 +211,13 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    with contextlib.suppress(Gone, ConnectionError):
+    for name in os.listdir("/proc/self/fd"):  # whatever the box was made with
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:  # that of the listing
+                pass
+    try:
         runner.serve()
+    except (Gone, ConnectionError):
+        pass

@@ -1,8 +1,8 @@
 """The single-site proposer: one operator, one place, in code that the tests execute.
 
 It spreads its proposals: file by file, function by function (at most ``per_function`` each),
-and always with the operator that was used least so far. The same snapshot and generator give
-the same candidates in the same order.
+and over operators in proportion to what they are worth (``by_worth``) or evenly. The same
+snapshot and generator give the same candidates in the same order.
 """
 
 import ast
@@ -51,6 +51,7 @@ class SingleSite:
     style: Style = Style.ANY
     per_function: int = 2
     max_dictated: int = 0
+    by_worth: bool = False
     operators: Mapping[str, Operator] = field(default_factory=lambda: OPERATORS)
     name: str = "single-site"
 
@@ -108,7 +109,7 @@ class SingleSite:
             if place.used >= self.per_function or not place.splices:
                 places.pop(0)
                 continue
-            name = min(sorted(place.splices), key=lambda name: uses[name])
+            name = min(sorted(place.splices), key=lambda name: self._turn(name, uses))
             options = place.splices[name]
             splice, lines = options.pop(rng.randrange(len(options)))
             if not options:
@@ -119,6 +120,10 @@ class SingleSite:
                 place.used += 1
                 return candidate
         return None
+
+    def _turn(self, name: str, uses: Counter[str]) -> float:
+        """When an operator is due: the smaller the sooner."""
+        return (uses[name] + 1) / self.operators[name].worth if self.by_worth else uses[name]
 
     def _candidate(
         self, place: _Place, operator: str, splice: Splice, lines: tuple[int, ...], seed: int

@@ -18,11 +18,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")  # the worst one counts
+PATIENCE = 5  # times its limit that a test may take by the clock: a busy machine is not its fault
 
 
 class Reporter:
@@ -36,9 +37,11 @@ class Reporter:
         self.limit = request["limit"]
         self.limits = request["limits"]
         self.details = request["details"]
+        self.gives_up = request.get("gives_up", False)  # at the first test that does not end
         self.write = write
         self.coverage = coverage
         self.deadline: float | None = None
+        self.clock = (0.0, 0.0)  # limit of the test, and processor time when it began
         self.now: dict[str, Any] = {}
 
     @pytest.hookimpl(trylast=True)
@@ -70,6 +73,7 @@ class Reporter:
         limit = self.limits.get(item.nodeid, self.limit)
         start = time.monotonic()
         self.deadline = start + limit if limit else None
+        self.clock = (limit or 0.0, time.process_time())
         if self.coverage:
             self.coverage.switch_context(item.nodeid)
         yield
@@ -77,6 +81,8 @@ class Reporter:
             self.coverage.switch_context("")
         self.now["seconds"] = round(time.monotonic() - start, 4)
         self.write(self.now)
+        if self.gives_up and "hung" in self.now:
+            item.session.shouldfail = "a test does not end"
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
@@ -98,7 +104,7 @@ class Reporter:
             yield
             return
         left = max(0.05, self.deadline - time.monotonic())
-        before = signal.signal(signal.SIGALRM, _too_long)
+        before = signal.signal(signal.SIGALRM, self._look)
         # It repeats, because a test may swallow the first one.
         signal.setitimer(signal.ITIMER_REAL, left, max(left, 1.0))
         try:
@@ -106,6 +112,14 @@ class Reporter:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+    def _look(self, _signal: int, _frame: FrameType | None) -> None:
+        """End a test that used up its limit in processor time, or waits for much longer."""
+        limit, spent = self.clock
+        waited = time.monotonic() - (self.deadline or 0.0) + limit
+        if time.process_time() - spent >= 0.9 * limit or waited >= PATIENCE * limit:
+            self.now["hung"] = True
+            pytest.fail("took longer than its limit", pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Fold set-up, call and tear-down into one status."""
@@ -116,10 +130,6 @@ class Reporter:
             self.now["status"] = status
             if report.failed:
                 self.now.update(_failure(report, self.details))
-
-
-def _too_long(_signal: int, _frame: FrameType | None) -> NoReturn:
-    pytest.fail("took longer than its limit", pytrace=False)
 
 
 def _status(report: pytest.TestReport) -> str:
@@ -148,57 +158,80 @@ def _relative(path: str) -> str:
 
 
 def lines_covered(data: Any) -> dict[str, Any]:
-    """Coverage as {"ids", "sets", "lines": {path: {line: index of a set of ids}}}."""
+    """Coverage as {"ids", "sets", "lines": {path: {line: index of a set of ids}}, "imported"}.
+
+    The last are the lines of each file that ran while no test did.
+    """
+    imported: dict[str, list[int]] = {}
     ids: dict[str, int] = {}
     sets: dict[tuple[int, ...], int] = {}
     lines: dict[str, dict[int, int]] = {}
     for path in sorted(data.measured_files()):
         found: dict[int, int] = {}
+        imported[_relative(path)] = early = []
         for line, names in data.contexts_by_lineno(path).items():
+            if "" in names:
+                early.append(line)
             group = tuple(sorted(ids.setdefault(name, len(ids)) for name in names if name))
             if group:
                 found[line] = sets.setdefault(group, len(sets))
         if found:
             lines[_relative(path)] = found
-    return {"ids": list(ids), "sets": [list(group) for group in sets], "lines": lines}
+    return {
+        "ids": list(ids),
+        "sets": [list(group) for group in sets],
+        "lines": lines,
+        "imported": imported,
+    }
 
 
-def main() -> int:
-    """Read the request, run pytest, leave with its exit code."""
-    request = json.loads(sys.stdin.buffer.read())
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+def run(request: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> int:
+    """Run pytest in this process as the request says; its exit code."""
     sys.path[0] = os.getcwd()  # what ``python -m pytest`` does
     paths = [path for path in request["paths"] if os.path.exists(path)]
     if request["paths"] and not paths:
         paths = request["paths"][:1]  # pytest itself says that it is missing
     args = [*request["options"], *paths]
     sys.argv = ["pytest", *args]
+    coverage = None
+    if request["cover"]:
+        from coverage import Coverage
+
+        coverage = Coverage(
+            data_file=None,
+            config_file=False,
+            include=request["cover"],
+            omit=request["omit"],
+            messages=False,
+        )
+        coverage.start()
+    code = int(pytest.main(args, plugins=[Reporter(request, write, coverage)]))
+    if coverage:
+        coverage.stop()
+        write({"coverage": lines_covered(coverage.get_data())})
+    write({"exit": code})
+    return code
+
+
+def close_input() -> dict[str, Any]:
+    """The request on standard input, which is empty from here on."""
+    request: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return request
+
+
+def main() -> int:
+    """Read the request, run pytest, leave with its exit code."""
+    request = close_input()
     with open(request["out"], "w", encoding="utf-8") as out:
 
         def write(fact: dict[str, Any]) -> None:
             out.write(json.dumps(fact) + "\n")
             out.flush()
 
-        coverage = None
-        if request["cover"]:
-            from coverage import Coverage
-
-            coverage = Coverage(
-                data_file=None,
-                config_file=False,
-                include=request["cover"],
-                omit=request["omit"],
-                messages=False,
-            )
-            coverage.start()
-        code = int(pytest.main(args, plugins=[Reporter(request, write, coverage)]))
-        if coverage:
-            coverage.stop()
-            write({"coverage": lines_covered(coverage.get_data())})
-        write({"exit": code})
-    return code
+        return run(request, write)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Where a climb runs: here, or on a cluster by another trainer; and what either needs."""

@@ -1,0 +1,46 @@
+"""The driver process of a climb: ``python -m tadpole.engines.verl.main OVERRIDES LOG``.
+
+Composes verl's configuration from a file of overrides, and runs its task runner with our trainer.
+All that is printed goes to the log.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+from verl.utils.device import auto_set_device
+
+from tadpole.engines.verl.dryrun import composed
+
+
+@ray.remote
+class Runner:
+    """verl's task runner, in a process that knows our trainer."""
+
+    def run(self, config: Any) -> None:
+        """Climb to the last update."""
+        importlib.import_module("tadpole.engines.verl.trainer")  # registers it
+        TaskRunnerV1.__ray_metadata__.modified_class().run(config)
+
+
+def climb(asked: list[str]) -> None:
+    """Compose, validate and run. Raises what verl, Ray and the trainer raise."""
+    config = composed(asked)
+    auto_set_device(config)
+    run_ppo(config, task_runner_class=Runner)
+
+
+def main(overrides: str, log: str) -> None:
+    """Run the climb of an overrides file; both streams go to ``log``."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    climb(Path(overrides).read_text(encoding="utf-8").splitlines())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,184 @@
+"""Training on verl as a stage: writes what it needs, runs it, takes over what it made.
+
+The run directory keeps the form that a local climb gives it, so that audit, evaluation and report
+know no difference. Each start is a fresh process, and each round a fresh run directory: weights
+come from a Hugging Face directory, optimizer state only from the same climb.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tadpole.engines.verl.overrides import overrides
+from tadpole.engines.verl.places import LOOP, Names, Places
+from tadpole.errors import RunError, TrainerError, UsageError
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
+from tadpole.job import Job
+from tadpole.models.loading import weights_hash
+from tadpole.pilot.split import Part
+from tadpole.process import arun
+from tadpole.rl.checkpoint import STATE, CheckpointState, checkpoints, read_state
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
+from tadpole.rundir import RunDir, write_atomic
+from tadpole.settings import EMBEDDED, SERVED
+from tadpole.task import Task
+from tadpole.timing import timed
+from tadpole.trace import Attempt
+
+LOOP_CLASS = "tadpole.engines.verl.leafloop.LeafAgentLoop"
+LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
+LOOK_SECONDS = 2.0
+
+
+async def train(job: Job) -> Path:
+    """Climb on the training tasks to the last update; the directory of the last checkpoint.
+
+    Raises UsageError where the policy cannot be trained so, RunError before calibration,
+    TrainerError with the last line of the log where verl ended otherwise.
+    """
+    model = job.config.policy.model
+    if model == EMBEDDED or model.startswith(SERVED):
+        raise UsageError("--engine verl trains a Hugging Face directory or name: give --model")
+    tasks = job.part(Part.TRAIN)
+    before = policies(job.rundir).get(PolicyRole.BEFORE)
+    if before is None:
+        raise RunError(f"{job.rundir.path} is not calibrated: run tadpole tasks calibrate")
+    places = Places.of(job.rundir.path)
+    start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
+    prepare(places, job.rundir, tasks, before.fingerprint)
+    asked = places.root / "overrides.txt"
+    write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
+    with timed(job.rundir, "train"):
+        await _watched(job, places, asked)
+    made = adopt(places, job.rundir, before.fingerprint)
+    note_policy(
+        job.rundir,
+        PolicyRow(
+            role=PolicyRole.AFTER,
+            fingerprint=weights_hash(made),
+            update=read_state(made).update,
+            warmed_up=job.warms_up,
+            path=str(made.relative_to(job.rundir.path)),
+        ),
+    )
+    return made
+
+
+def prepare(places: Places, rundir: RunDir, tasks: Sequence[Task], base: str) -> None:
+    """Write what the processes of the cluster read: tasks, agent loop, names of versions."""
+    import pyarrow
+    from pyarrow import parquet
+
+    places.root.mkdir(parents=True, exist_ok=True)
+    table = [
+        {
+            "prompt": [{"role": "user", "content": task.statement}],
+            "data_source": "tadpole",
+            "reward_model": {"style": "rule", "ground_truth": ""},  # the grader's, not verl's
+            "extra_info": {"task": task.id, "index": index},
+        }
+        for index, task in enumerate(tasks)
+    ]
+    beside = places.tasks.with_suffix(".part")
+    parquet.write_table(pyarrow.Table.from_pylist(table), beside)
+    os.replace(beside, places.tasks)
+    write_atomic(places.loop, f"- name: {LOOP}\n  _target_: {LOOP_CLASS}\n".encode())
+    # Weights that are made again after a stop get other names.
+    starts = len({row.policy for row in rundir.rows(ROLLOUTS, Attempt)})
+    names = Names.of(base, rundir.rows(TABLE, UpdateRow), standing(places), starts)
+    write_atomic(places.names, names.model_dump_json().encode())
+
+
+def standing(places: Places) -> int:
+    """Updates that verl will go on from."""
+    try:
+        return int((places.states / LATEST).read_text())
+    except FileNotFoundError:
+        return 0
+
+
+async def _watched(job: Job, places: Places, asked: Path) -> None:
+    """Run the driver to its end, showing each update as its row appears."""
+    updates = job.config.train.updates
+    with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
+        running = asyncio.create_task(
+            arun([sys.executable, "-m", "tadpole.engines.verl.main", asked, places.log])
+        )
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=LOOK_SECONDS)
+                found = job.rundir.rows(TABLE, UpdateRow)
+                if found:
+                    reward, gap = found[-1].mean_reward, found[-1].mean_abs_pq
+                    bar.update(
+                        done=found[-1].update,
+                        note=f"mean reward {reward or 0:.3f}, mean |p - q| {gap or 0:.1e}",
+                    )
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    done = running.result()
+    if not done.ok:
+        raise TrainerError(f"verl ended with code {done.code}: {last_error(places.log)}")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an error, else its last one; and where it is."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-2000:]
+    except OSError:
+        lines = []
+    lines = [line.strip() for line in lines if line.strip()]
+    named = [line for line in lines if "Error" in line.partition(":")[0]]
+    last = (named or lines or ["it printed nothing"])[-1]
+    return f"{last[:300]} ({log})"
+
+
+def adopt(places: Places, rundir: RunDir, base: str) -> Path:
+    """Take verl's exports over as checkpoints of the run; the directory of the last one.
+
+    Files are linked where the file system can, not copied. Raises TrainerError where there are
+    none.
+    """
+    names = Names.model_validate_json(places.names.read_bytes())
+    root = rundir.directory("checkpoints")
+    exports = {
+        int(path.parent.parent.name.removeprefix("global_step_")): path
+        for path in places.states.glob("global_step_*/actor/huggingface")
+        if any(path.glob("*.safetensors"))
+    }
+    done = {read_state(path).update for path in checkpoints(root)}
+    for update, export in sorted(exports.items()):
+        if update not in done:
+            made = checkpoints(root)
+            parent = read_state(made[-1]).weights if made else base
+            state = CheckpointState(
+                update=update,
+                fingerprint=names.of_version(update),
+                weights=weights_hash(export),
+                parent=parent,
+            )
+            _take(export, root / f"update-{update:05d}", state)
+    found = checkpoints(root)
+    if not found:
+        raise TrainerError(f"verl left no weights in {places.states}: see {places.log}")
+    return found[-1]
+
+
+def _take(export: Path, target: Path, state: CheckpointState) -> None:
+    beside = target.with_name(f".{target.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(export, beside, copy_function=_linked)
+    (beside / STATE).write_text(state.model_dump_json())
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(beside, target)
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,145 @@
+"""What one candidate's test runs have to show, and which tests become its own.
+
+Only decisions: the runs themselves are made by :mod:`tadpole.pilot.screening`.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from tadpole.outcome import TestStatus
+from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.hide import locate
+from tadpole.pilot.trial import Found, Rules
+from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.protocols import ExecReason
+from tadpole.repos.snapshot import Snapshot
+from tadpole.repos.testrun import Failure, TestReport
+
+RED = (TestStatus.FAILED, TestStatus.ERROR)
+
+
+class Choice:
+    """The tests of one candidate. Each ``after_`` raises Dropped with the reason."""
+
+    def __init__(self, rules: Rules, snapshot: Snapshot, candidate: Candidate) -> None:
+        self.rules, self.baseline, self.candidate = rules, snapshot.baseline, candidate
+        self._rng = random.Random(f"{candidate.key} {candidate.seed}")
+        share = int(rules.most_failing_share * len(self.baseline.stable))
+        self.cap = max(1, min(rules.most_failing, share))
+        self.reached = self._reached()
+        self.wanted = (*self.reached[: rules.reached], *self._others())
+        self.failing: tuple[str, ...] = ()
+        self.green: tuple[str, ...] = ()
+        self.failures: Mapping[str, Failure] = {}
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Those that fail, and those that stay green."""
+        return (*self.failing, *self.green)
+
+    def limits(self, ids: Sequence[str]) -> dict[str, float]:
+        """How long each of these tests may take, in seconds."""
+        return {i: self.rules.limit(self.baseline.seconds[i]) for i in ids}
+
+    def seconds(self, ids: Sequence[str]) -> float:
+        """Processor time that a run of these may take."""
+        return 20 + 5 * sum(self.baseline.seconds[i] for i in ids)
+
+    def after_first(self, report: TestReport) -> None:
+        """The run of all ``wanted`` tests."""
+        wanted = self.wanted
+        self.failing = tuple(i for i in wanted if report.statuses.get(i) in RED)
+        if not report.collected or report.collection_errors:
+            raise Dropped(DropReason.BREAKS_COLLECTION)
+        if report.hung:
+            raise Dropped(DropReason.HANGS)
+        if report.reason in (ExecReason.TIMEOUT, ExecReason.CPU):
+            raise Dropped(DropReason.TOO_SLOW)
+        if len(self.failing) > self.cap:
+            raise Dropped(DropReason.TOO_MANY)
+        if any(report.statuses.get(i, TestStatus.MISSING) is TestStatus.MISSING for i in wanted):
+            raise Dropped(DropReason.VANISHED)
+        if not self.failing:
+            raise Dropped(DropReason.SURVIVED)
+        if not set(self.failing) <= set(self.reached):
+            raise Dropped(DropReason.UNREACHED)
+        self.green = self._green([i for i in wanted if i in report.passed])
+        if not self.green:
+            raise Dropped(DropReason.NOTHING_STAYS)
+
+    def after_repeat(self, report: TestReport) -> None:
+        """A run of the ``deciding`` tests under another hash seed."""
+        if any(report.statuses.get(i) not in RED for i in self.failing):
+            raise Dropped(DropReason.UNSTABLE)
+        if not set(self.green) <= report.passed:
+            raise Dropped(DropReason.UNSTABLE)
+        told = {i: report.failures[i] for i in self.failing if i in report.failures}
+        if any(one.text for one in told.values()):
+            self.failures = told
+
+    def after_whole(self, report: TestReport) -> None:
+        """The real run of the whole suite.
+
+        Tests that do not reach the edit cannot decide, whatever became of them there.
+        """
+        if not report.collected:
+            raise Dropped(DropReason.BREAKS_COLLECTION)
+        if report.reason in (ExecReason.TIMEOUT, ExecReason.CPU):
+            raise Dropped(DropReason.TOO_SLOW)
+        stable = self.baseline.stable
+        if any(report.statuses.get(i, TestStatus.MISSING) is TestStatus.MISSING for i in stable):
+            raise Dropped(DropReason.VANISHED)
+        red = {i for i in self.reached if report.statuses[i] in RED}
+        if red != set(self.failing):
+            raise Dropped(DropReason.SUITE_DIFFERS)
+        self.green = tuple(i for i in self.green if i in report.passed)
+        if not self.green:
+            raise Dropped(DropReason.NOTHING_STAYS)
+
+    def found(self, mutants: int = 0, killed: int = 0) -> Found:
+        """What came out."""
+        if not self.failures:
+            raise Dropped(DropReason.UNSTABLE)
+        return Found(self.failing, self.green, self.failures, mutants, killed)
+
+    def _green(self, passed: Sequence[str]) -> tuple[str, ...]:
+        """The tests to keep green: quick ones, those that reach the edit, those near the failing.
+
+        Every grading of every attempt runs them, so slow ones are taken last.
+        """
+        places = {locate(i)[0] for i in self.failing}
+        reached = set(self.reached)
+
+        def rank(node_id: str) -> tuple[bool, bool, bool]:
+            slow = self.baseline.seconds[node_id] > self.rules.slow
+            return slow, node_id not in reached, locate(node_id)[0] not in places
+
+        return tuple(sorted(passed, key=rank)[: self.rules.most_green])
+
+    def _reached(self) -> tuple[str, ...]:
+        ids: set[str] = set()
+        for site in self.candidate.sites:
+            ids.update(self.baseline.tests_of(site.path, site.lines))
+        return tuple(i for i in self.baseline.stable if i in ids)
+
+    def _others(self) -> list[str]:
+        """Tests that do not reach the edit, nearest first: those that reach the edited files,
+        those in the same test files; others only where these are few, as each file costs time.
+        """
+        wanted: dict[str, None] = {}
+        reached = set(self.reached)
+        near = [i for path in self.candidate.files for i in self.baseline.tests_of(path)]
+        places = {locate(i)[0] for i in self.reached}
+        for group in (
+            near,
+            [i for i in self.baseline.stable if locate(i)[0] in places],
+            list(self.baseline.stable) if len(near) < self.rules.few else [],
+        ):
+            fresh = [i for i in group if i not in reached and i not in wanted]
+            self._rng.shuffle(fresh)
+            if group is not near:  # from few files rather than from many
+                order = list(dict.fromkeys(locate(i)[0] for i in fresh))
+                fresh.sort(key=lambda node_id: order.index(locate(node_id)[0]))
+            full = self.rules.few if group is not near else self.rules.sampled
+            wanted.update(dict.fromkeys(fresh[:full]))
+        return list(wanted)[: self.rules.sampled]

@@ -1,0 +1,90 @@
+"""Statements of tasks that are more than one bug at one place, from the wish or the symptoms.
+
+====  =========================================================================
+rung  what the statement tells
+====  =========================================================================
+0     what is asked for; where a bug is looked for, what is seen of it
+1     and the failing statements with expected against actual
+2     and the modules
+3     and the functions
+4     and the lines
+5     and what kinds of mistake they are, where these are known
+====  =========================================================================
+
+A rung that would tell nothing new is left out. There is no dictation: such a repair is longer
+than a sentence.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tadpole.pilot.candidate import Candidate
+from tadpole.pilot.code import Code
+from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.statement import CLOSING, hidden_names, joined, reproduction, seen, without_leak
+from tadpole.pilot.symptom import Symptom
+from tadpole.task import Hint, TaskKind
+
+_DONE = "Change the source code so that this holds. Do not change the tests."
+
+
+def ladder(
+    project: str, candidate: Candidate, symptoms: Sequence[Symptom], codes: Mapping[str, Code]
+) -> tuple[Hint, ...]:
+    """All statements. ``symptoms``: of a composed bug one for each part, else one."""
+    names = frozenset[str]().union(
+        *(
+            hidden_names([site for site in candidate.sites if site.path == path], code.text)
+            for path, code in codes.items()
+        )
+    )
+    told = list(dict.fromkeys(without_leak(symptom, names) for symptom in symptoms))
+    is_bug = candidate.kind is TaskKind.BUG_FIX
+    opening = candidate.request or (
+        f"{len(candidate.parts)} different things in {project} are broken."
+        if candidate.parts
+        else f"Something in {project} is broken."
+    )
+    if is_bug:
+        opening = joined([opening, *dict.fromkeys(map(seen, told))])
+    known = candidate.request
+    parts = [
+        opening,
+        joined([part for symptom in told for part in _shown(candidate, symptom)]),
+        _place("module", [f for f in candidate.files if f"`{f}`" not in known]),
+        _place("function", [f for f in _functions(candidate) if f"`{f}`" not in known]),
+        "" if candidate.kind is TaskKind.FEATURE else _lines(candidate),
+        joined(list(dict.fromkeys(_mistake(part) for part in candidate.parts))),
+    ]
+    closing = CLOSING if is_bug and not candidate.request else _DONE
+    return tuple(
+        Hint(rung, joined([*parts[: rung + 1], closing]))
+        for rung in range(len(parts))
+        if rung == 0 or parts[rung]
+    )
+
+
+def _shown(candidate: Candidate, symptom: Symptom) -> list[str]:
+    """How it fails, where nobody knows from the first rung, and what fails."""
+    told = candidate.kind in (TaskKind.BUG_FIX, TaskKind.FEATURE)
+    return [*([] if told else [seen(symptom)]), reproduction(symptom)]
+
+
+def _functions(candidate: Candidate) -> list[str]:
+    return [name for name in candidate.functions if not name.startswith("<")]
+
+
+def _place(what: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"It is about the {what}{'s' if len(names) > 1 else ''} {listed}."
+
+
+def _lines(candidate: Candidate) -> str:
+    places = dict.fromkeys(f"line {site.line} of `{site.path}`" for site in candidate.sites)
+    return f"Look near {', '.join(places)}."
+
+
+def _mistake(part: Candidate) -> str:
+    operator = OPERATORS.get(part.operator)
+    return operator.explanation if operator else ""

@@ -1,0 +1,101 @@
+"""How many wrong repairs the tests of a written task notice: mutants of the written solution.
+
+As :mod:`tadpole.pilot.strength`, for tests and lines that the repository never had: each mutant
+changes a line that the solution adds or edits, and all deciding tests are run against it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from tadpole.pilot.proof import Proof
+from tadpole.pilot.strength import Mutant, mutants_in
+from tadpole.pilot.trial import Rules, pristine_file
+from tadpole.protocols import SandboxEngine
+from tadpole.repos.snapshot import Snapshot
+from tadpole.repos.store import Store
+from tadpole.repos.testrun import run_tests, with_reporter
+from tadpole.task import FileChange, Task
+
+
+async def strength_of_written(
+    task: Task,
+    snapshot: Snapshot,
+    proof: Proof,
+    *,
+    store: Store,
+    engine: SandboxEngine,
+    rules: Rules,
+) -> Task:
+    """The task with its kill rate in ``measured``; as it is where ``rules.mutants`` is 0.
+
+    The caller has seen that the missing repair is noticed. Raises SandboxError.
+    """
+    if not rules.mutants:
+        return task
+    start = {change.path: change.content for change in task.start}
+    groups = []
+    for good in task.gold:
+        if good.path.endswith(".py") and proof.lines.get(good.path):
+            old = start.get(good.path)
+            if old is None and (snapshot.tree / good.path).is_file():
+                old = pristine_file(snapshot, good.path).content
+            lines, seed = proof.lines[good.path], f"mutants {task.id} {good.path}"
+            groups.append(mutants_in(good, lines, old, rules.mutants, seed))
+    turns = zip_longest(*groups)  # the files in turn
+    mutants = [mutant for turn in turns for mutant in turn if mutant][: rules.mutants]
+    ids = (*task.fail_to_pass, *task.pass_to_pass)
+    bench = _Bench(snapshot, store, engine, rules, proof.seconds)
+    setup = (*task.start, *task.hidden)
+    killed = await bench.killed(mutants, ids, task.gold, setup) if mutants else 0
+    return _measured(task, len(mutants), killed)
+
+
+def _measured(task: Task, mutants: int, killed: int) -> Task:
+    """With the missing repair, which is known to be noticed."""
+    return replace(task, measured=replace(task.measured, mutants=mutants + 1, killed=killed + 1))
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Where mutants are tried."""
+
+    snapshot: Snapshot
+    store: Store
+    engine: SandboxEngine
+    rules: Rules
+    seconds: Mapping[str, float]
+
+    async def killed(
+        self,
+        mutants: Sequence[Mutant],
+        ids: Sequence[str],
+        gold: Sequence[FileChange],
+        setup: Sequence[FileChange],
+    ) -> int:
+        """How many the tests notice; ``setup`` and ``gold`` are put into the pristine tree."""
+        repaired = {change.path: change for change in gold}
+        killed = 0
+        box = await self.engine.start(with_reporter(self.store.box(self.snapshot)))
+        try:
+            if setup:
+                await box.write([*setup, *gold])
+            for mutant in mutants:
+                await box.write([mutant.change])
+                report = await run_tests(
+                    box,
+                    self.snapshot.recipe,
+                    self.store.python(self.snapshot),
+                    ids,
+                    timeout=20 + 3 * sum(self.seconds[i] for i in ids),
+                    test_seconds={i: self._limit(i) for i in ids},
+                    maxfail=1,
+                )
+                killed += not set(ids) <= report.passed
+                await box.write([repaired[mutant.change.path]])
+        finally:
+            await box.close()
+        return killed
+
+    def _limit(self, node_id: str) -> float:
+        return max(self.rules.shortest_limit, self.rules.slack * self.seconds[node_id])

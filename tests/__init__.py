@@ -1,0 +1,1 @@
+"""A package, so that the one of this name in verl's wheel is not taken for it."""

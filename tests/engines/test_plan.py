@@ -1,0 +1,147 @@
+"""The plan's arithmetic, against numbers worked by hand and a model that is really built."""
+
+import json
+
+import pytest
+
+from tadpole.cli.main import run
+from tadpole.config import load
+from tadpole.engines import plan as planning
+from tadpole.engines.plan import GIB, plan
+from tadpole.engines.shape import QWEN35_4B, Shape, shape_of
+from tadpole.errors import ConfigError
+from tadpole.rl import logprob
+from tests.engines.qwen import SHAPE, tiny_config, tiny_qwen
+
+TOY = Shape(
+    hidden=8, intermediate=16, layers=2, attention_layers=1, heads=2, kv_heads=1, head_dim=4,
+    vocabulary=10, tied=True, key_heads=1, value_heads=2, key_dim=4, value_dim=4, conv=4,
+)  # fmt: skip
+
+
+class TestShape:
+    def test_by_hand(self):
+        # MLP and norms: 2 layers x (3 x 8 x 16 + 2 x 8) = 800. Attention: query 8 x 16, keys and
+        # values 8 x 8, output 8 x 8, two norms of 4 = 128 + 64 + 64 + 8 = 264. Gated DeltaNet:
+        # mixed 2 x 4 + 2 x 4 = 16: 8 x 16 + 8 x 8 + 8 x 4 + 16 x 4 + 8 x 8 + 4 + 4 = 360.
+        # Embedding 80, last norm 8.
+        assert TOY.parameters == 800 + 264 + 360 + 80 + 8
+        assert TOY.kv_bytes == 1 * 2 * 1 * 4 * 2
+        assert TOY.state_bytes == 2 * 4 * 4 * 4 + 16 * 3 * 2
+        # rank 1: MLP 2 x 3 x 24; attention (8 + 16) + 2 x (8 + 4) + (8 + 8); Gated DeltaNet
+        # (8 + 16) + (8 + 8) + 2 x (8 + 2) + (8 + 8)
+        assert TOY.adapter(1) == 144 + 64 + 76
+        assert TOY.adapter(4) == 4 * TOY.adapter(1)
+
+    def test_a_model_that_is_built_has_as_many_weights(self):
+        text = tiny_qwen()
+        assert SHAPE.parameters == sum(p.numel() for p in text.parameters())
+
+    def test_the_4b_tower(self):
+        assert QWEN35_4B.parameters == 4_205_751_296
+
+    def test_read_from_a_directory(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps(tiny_config().to_dict()))
+        assert shape_of(str(tmp_path)) == SHAPE
+        with pytest.raises(ConfigError, match=r"no plan for the model nowhere: .* Qwen/Qwen3.5-4B"):
+            shape_of("nowhere")
+
+    def test_the_chunk_is_that_of_the_learner(self):
+        assert planning.CHUNK == logprob.CHUNK
+
+
+class TestMemory:
+    def test_a_training_gpu_by_hand(self):
+        config = load(preset="verl-report")
+        needs = {n.what: n.gib for n in planning.trainer_gpu(config, QWEN35_4B).needs}
+        # 16 bytes x 4,205,751,296 / 2 GPUs = 31.336 GiB; 65,536 tokens x 2560 x 2 bytes x 32
+        # layers = 10 GiB
+        assert needs["weights, gradients, moments"] == pytest.approx(31.3353, abs=1e-3)
+        assert needs["activations kept"] == pytest.approx(10.0)
+        assert needs["gathered embedding"] == pytest.approx(4 * 248_320 * 2560 / GIB)
+
+    def test_twice_the_gpus_halve_the_shards(self):
+        two, four = (
+            load(preset="verl-report"),
+            load({"cluster.train_gpus": "4"}, preset="verl-report"),
+        )
+        first = [planning.trainer_gpu(c, QWEN35_4B).needs[0].gib for c in (two, four)]
+        assert first[0] == pytest.approx(2 * first[1])
+
+    @pytest.mark.parametrize("preset", ["verl-report", "verl-8x80", "verl-2nodes"])
+    def test_the_presets_fit(self, preset):
+        assert plan(load(preset=preset), QWEN35_4B).refusal() == ""
+
+    @pytest.mark.parametrize(("preset", "rank"), [("gpu-24", 16), ("gpu-80", 32)])
+    def test_one_gpu_fits_with_adapters_and_not_without(self, preset, rank):
+        config = load(preset=preset)
+        assert plan(config, QWEN35_4B, rank=rank).refusal() == ""
+        refusal = plan(config, QWEN35_4B, rank=0).refusal()
+        assert "most of it: trained weights, gradients, moments" in refusal
+
+    def test_a_server_without_room_for_an_episode_is_refused(self):
+        config = load({"cluster.server_share": "0.3"}, preset="gpu-24")
+        with pytest.raises(ConfigError, match="cannot hold weights and one episode"):
+            plan(config, QWEN35_4B, rank=16)
+
+    def test_a_gpu_of_unknown_size(self):
+        with pytest.raises(ConfigError, match=r"say --cluster\.gpu_gib"):
+            plan(load({"policy.model": "x"}), QWEN35_4B)
+
+    def test_longer_episodes_never_need_less(self):
+        totals = [
+            plan(load({"leaf.max_context": str(n)}, preset="verl-report"), QWEN35_4B).gpus[0].total
+            for n in (16_384, 65_536, 131_072)
+        ]
+        assert totals == sorted(totals) and totals[0] < totals[-1]
+
+
+class TestWork:
+    def test_by_hand(self):
+        config = load(
+            {"train.groups": "2", "train.group_size": "4", "cluster.mean_context": "1000",
+             "cluster.generated_share": "0.5", "cluster.useful_share": "0.5",
+             "cluster.decode_rate": "100", "cluster.gpu_tflops": "1",
+             "cluster.train_efficiency": "0.5", "train.updates": "3600", "train.max_lag": "1"},
+            preset="verl-report",
+        )  # fmt: skip
+        work = planning.workload(config, TOY, training=1, sampling=2)
+        assert (work.episodes, work.tokens, work.generated) == (16, 8000, 8000.0)
+        # 8000 tokens at 2 x 100 a second; 8000 x (8 x 1512 + 4 x 2 x 1 x 8 x 1000) / 0.5e12
+        assert work.seconds_sample == pytest.approx(40.0)
+        assert work.seconds_train == pytest.approx(8000 * (12_096 + 64_000) / 0.5e12)
+        assert work.hours == pytest.approx(40.0)  # 3600 updates, the slower of both
+
+    def test_in_turn_they_add_up(self):
+        config = load({"train.max_lag": "0"}, preset="verl-report")
+        work = planning.workload(config, QWEN35_4B, training=2, sampling=6)
+        seconds = work.seconds_sample + work.seconds_train
+        assert work.hours == pytest.approx(work.updates * seconds / 3600)
+
+
+class TestVerb:
+    def test_the_plan_is_printed(self, capsys):
+        assert run(["train", "--preset", "verl-8x80", "--plan"]) == 0
+        out = capsys.readouterr().out
+        assert "training GPU (4)" in out and "assumed, not measured" in out
+
+    def test_what_cannot_fit_is_said_and_refused(self, capsys, tmp_path):
+        words = ["train", "--preset", "verl-8x80", "--cluster.gpu_gib", "24"]
+        assert run([*words, "--plan"]) == 1
+        assert "training GPU needs" in capsys.readouterr().err
+        assert run([*words, "--run", str(tmp_path / "run")]) == 2
+        assert "training GPU needs" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("flags", "line"),
+        [
+            ({"cluster.train_gpus": "3"}, "groups of context_parallel 2"),
+            ({"cluster.tensor_parallel": "4"}, "engines of tensor_parallel 4"),
+            ({"cluster.rollout": "inprocess"}, "rollout is vllm or sglang"),
+            ({"cluster.trainer": "slime"}, "'local' or 'verl'"),
+        ],
+    )
+    def test_a_cluster_that_cannot_be(self, flags, line):
+        with pytest.raises(ConfigError) as caught:
+            load(flags, preset="verl-report")
+        assert line in str(caught.value)

@@ -1,0 +1,113 @@
+"""A climb through verl's own loop on a CPU: three updates, real boxes, real grades, our rows."""
+
+import asyncio
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from tadpole import process
+from tadpole.repos.store import Store
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
+from tadpole.rl.provenance import provenance
+from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tadpole.trace import Attempt
+from tests.engines.smoking import make_job
+from tests.pilot import pond
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("verl") is None,
+        reason="verl is not installed: pip install 'tadpole[verl]' in an environment of its own",
+    ),
+]
+ROOT = Path(__file__).parents[2]
+CPU = (
+    "trainer.device=cpu",
+    "actor_rollout_ref.rollout.name=tinycpu",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=tinycpu",
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.model.use_fused_kernels=False",
+    "actor_rollout_ref.model.use_remove_padding=True",
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32",
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision.buffer_dtype=fp32",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    "ray_kwargs.ray_init.num_cpus=8",
+    "+ray_kwargs.ray_init.num_gpus=2",
+    "+ray_kwargs.ray_init.include_dashboard=False",
+)
+SETTINGS = {
+    "leaf.profile": "compact",
+    "leaf.max_turns": "3",
+    "leaf.max_context": "2048",
+    "leaf.max_tokens_per_turn": "3",
+    "grading.tier": "1",
+    "run.concurrency": "4",
+    "train.updates": "3",
+    "train.groups": "2",
+    "train.group_size": "4",
+    "train.max_lag": "1",
+    "train.lr": "1e-2",
+    "train.checkpoint_every": "3",
+    "train.max_dropped_share": "1",
+    "train.max_mean_gap": "0.5",
+    "cluster.trainer": "verl",
+    "cluster.train_gpus": "1",
+    "cluster.rollout_gpus": "1",
+    "cluster.context_parallel": "1",
+    "cluster.workers": "1",
+    "cluster.overrides": list(CPU),
+}
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    engine = BubblewrapEngine()
+    store = Store(tmp_path / "cache", engine, pond.LocalPip())
+    root = pond.build(tmp_path / "pond")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost", "-C", str(root)]
+        assert process.run([*git, *words], timeout=30).ok
+    (tmp_path / "weights").mkdir()
+    for name, value in {
+        "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+        "VERL_USE_EXTERNAL_MODULES": "tests.engines.oncpu",
+        "SMOKE_WEIGHTS": str(tmp_path / "weights"),
+        "TADPOLE_CACHE": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_AUTH_MODE": "disabled",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return make_job(tmp_path, str(root), store, SETTINGS)
+
+
+def test_three_updates(job):
+    from tadpole.engines.verl.stage import train
+
+    try:
+        checkpoint = asyncio.run(train(job))
+    except Exception:
+        log = job.rundir.path / "verl" / "log.txt"
+        print(log.read_text()[-20_000:] if log.exists() else "no log")
+        raise
+    rows = job.rundir.rows(TABLE, UpdateRow)
+    assert [row.update for row in rows] == [1, 2, 3]
+    for row in rows:
+        print(row.model_dump_json(exclude={"traces"}))
+        assert row.lag_max <= 1 and row.mean_abs_pq is not None and row.mean_abs_pq < 1e-3
+        assert row.tokens > 0 and row.grad_norm > 0
+    assert max(row.lag_max for row in rows) == 1  # they did overlap
+    attempts = job.rundir.rows(ROLLOUTS, Attempt)
+    assert {attempt.reward for attempt in attempts} >= {0.0, 1.0}
+    found = provenance(job.rundir, 1)
+    assert not found.violation and found.updates == 3 and found.checkpoints == 1
+    assert checkpoint.name == "update-00003"

@@ -1,0 +1,116 @@
+"""What a climb on verl is given and what is taken over from it; verl itself is not needed."""
+
+import json
+
+import pytest
+import yaml
+
+from tadpole.cli.main import run as tadpole
+from tadpole.config import load
+from tadpole.engines.verl import stage
+from tadpole.engines.verl.places import Names, Places
+from tadpole.errors import TrainerError
+from tadpole.models.loading import weights_hash
+from tadpole.rl.checkpoint import checkpoints, read_state
+from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rundir import RunDir
+from tests.rl.climbing import tasks
+from tests.tiny import byte_tokenizer, llama
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir.create(tmp_path / "run", load())
+
+
+@pytest.fixture
+def places(run):
+    return Places.of(run.path)
+
+
+def export(places, update, seed):
+    target = places.states / f"global_step_{update}" / "actor" / "huggingface"
+    llama(seed).save_pretrained(target)
+    byte_tokenizer().save_pretrained(target)
+    (places.states / stage.LATEST).write_text(str(update))
+
+
+def named(places, **kwargs):
+    places.root.mkdir(parents=True, exist_ok=True)
+    names = Names(base="base", incarnation=0, **kwargs)
+    places.names.write_text(names.model_dump_json())
+
+
+def test_exports_become_a_chain_of_checkpoints(run, places):
+    named(places)
+    export(places, 10, 1)
+    export(places, 20, 2)
+    made = stage.adopt(places, run, "base")
+    states = [read_state(path) for path in checkpoints(run.path / "checkpoints")]
+    assert made.name == "update-00020" and [state.update for state in states] == [10, 20]
+    assert [state.fingerprint for state in states] == ["base+10.0", "base+20.0"]
+    assert [state.parent for state in states] == ["base", states[0].weights]
+    assert states[1].weights == weights_hash(made)
+    assert (made / "tokenizer.json").exists()
+
+
+def test_taking_over_again_changes_nothing_and_adds_what_is_new(run, places):
+    named(places)
+    export(places, 10, 1)
+    first = stage.adopt(places, run, "base")
+    before = (first / "tadpole.json").stat().st_mtime_ns
+    assert stage.adopt(places, run, "base") == first
+    assert (first / "tadpole.json").stat().st_mtime_ns == before
+    export(places, 20, 2)
+    assert stage.adopt(places, run, "base").name == "update-00020"
+
+
+def test_a_checkpoint_without_an_export_is_none(run, places):
+    named(places)
+    (places.states / "global_step_10" / "actor").mkdir(parents=True)
+    with pytest.raises(TrainerError, match="left no weights"):
+        stage.adopt(places, run, "base")
+
+
+def test_it_goes_on_where_verl_stands(run, places):
+    pytest.importorskip("pyarrow")
+    assert stage.standing(places) == 0
+    for update in (1, 2, 3):
+        row = UpdateRow(update=update, episodes=1, mean_reward=0.0, fingerprint=f"base+{update}.0")
+        run.append(TABLE, row)
+    export(places, 2, 1)
+    stage.prepare(places, run, tasks(2), "base")
+    names = Names.model_validate_json(places.names.read_bytes())
+    assert names.made == ("base+1.0", "base+2.0")
+
+
+def test_what_the_cluster_reads(run, places):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    made = tasks(3)
+    stage.prepare(places, run, made, "base")
+    rows = parquet.read_table(places.tasks).to_pylist()
+    assert [row["extra_info"]["task"] for row in rows] == [task.id for task in made]
+    text = json.dumps(rows)
+    for task in made:
+        assert task.statement in text
+        assert not any(test in text for test in task.fail_to_pass)  # the grader alone knows
+    (loop,) = yaml.safe_load(places.loop.read_text())
+    assert loop == {"name": "leaf", "_target_": "tadpole.engines.verl.leafloop.LeafAgentLoop"}
+
+
+def test_the_log_is_quoted_where_it_names_an_error(places):
+    places.root.mkdir(parents=True)
+    assert "it printed nothing" in stage.last_error(places.log)
+    places.log.write_text("starting\nValueError: no such thing\nshutting down\n")
+    assert stage.last_error(places.log).startswith("ValueError: no such thing (")
+    places.log.write_text("starting\n\n")
+    assert stage.last_error(places.log).startswith("starting (")
+
+
+@pytest.mark.parametrize("model", ["embedded", "openai:x"])
+def test_what_it_cannot_train_is_told_before_anything(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1")
+    RunDir.create(tmp_path / "run", load({"run.dir": str(tmp_path / "run")}))
+    words = ["--run", str(tmp_path / "run"), "--engine", "verl", "--model", model]
+    assert tadpole(["train", *words]) == 2
+    assert "trains a Hugging Face directory or name" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""Variants in forked processes end as they would in a fresh run, whatever the change is."""
+
+from tadpole.outcome import TestStatus
+from tadpole.repos.testrun import run_tests, with_reporter
+from tadpole.repos.variants import Variant, run_variants
+from tadpole.task import FileChange
+
+AREA = "shapes/area.py"
+
+
+def edited(snapshot, old: str, new: str, path: str = AREA) -> tuple[FileChange, ...]:
+    text = (snapshot.tree / path).read_text()
+    assert text.count(old) == 1
+    return (FileChange(path, text.replace(old, new).encode()),)
+
+
+async def test_a_swapped_change_gives_what_a_fresh_run_gives(store, snapshot):
+    ids = snapshot.baseline.stable
+    changes = [
+        edited(snapshot, "side < 0", "side <= 1"),  # a body: swapped
+        edited(snapshot, "side * side", "side + side"),
+        edited(snapshot, "    return side * side\n", "    pass\n"),
+        edited(snapshot, "self.side = side", "self.side = None"),
+        edited(snapshot, "self.side**3", "self.side**2"),  # behind a decorator
+        edited(snapshot, "def square(side)", "def square(side=2, scale=1)"),  # a signature
+        edited(snapshot, "UNIT = 1", "UNIT = 1 / 0", "shapes/__init__.py"),  # module level
+        edited(snapshot, "@functools.cache", "@property"),
+        edited(snapshot, "import functools", "import functools, sys; sys.exit(3)"),
+        (),
+    ]
+    imported = {path: snapshot.baseline.imported(path) for path in snapshot.baseline.files}
+    box = await store.engine.start(with_reporter(store.box(snapshot)))
+    try:
+        variants = [Variant(change, ids) for change in changes]
+        found = await run_variants(
+            box, snapshot.recipe, store.python(snapshot), variants, imported=imported
+        )
+        whole = await run_variants(
+            box,
+            snapshot.recipe,
+            store.python(snapshot),
+            [Variant(change, None) for change in changes[:2]],
+            imported=imported,
+        )
+        assert not await box.delta()  # the tree is as it was
+    finally:
+        await box.close()
+    warm = [one.warm for one in found]
+    assert warm == [True] * 5 + [False] * 4 + [True]
+    for change, one in zip(changes, found, strict=True):
+        fresh = await store.engine.start(with_reporter(store.box(snapshot)))
+        try:
+            await fresh.write(change)
+            real = await run_tests(fresh, snapshot.recipe, store.python(snapshot), ids)
+        finally:
+            await fresh.close()
+        assert one.statuses == real.statuses, change
+    for one, all_of_it in zip(found, whole, strict=False):
+        assert not all_of_it.warm
+        assert {i: all_of_it.statuses[i] for i in ids} == one.statuses
+
+
+async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(store, snapshot):
+    ids = snapshot.baseline.stable
+    loop = edited(snapshot, "    return side * side\n", "    while True:\n        pass\n")
+    dies = edited(snapshot, "    return side * side\n", "    import os\n    os._exit(0)\n")
+    variants = [
+        Variant(loop, ids, limits=dict.fromkeys(ids, 0.5)),
+        Variant(loop, ids, seconds=1.0),
+        Variant(dies, ids),
+        Variant((), ids, maxfail=1, reverse=True),
+    ]
+    imported = {path: snapshot.baseline.imported(path) for path in snapshot.baseline.files}
+    box = await store.engine.start(with_reporter(store.box(snapshot)))
+    try:
+        limited, cut, dead, sound = await run_variants(
+            box, snapshot.recipe, store.python(snapshot), variants, imported=imported
+        )
+    finally:
+        await box.close()
+    [square, _] = [i for i in ids if "test_square" in i]
+    assert limited.finished and square in limited.hung
+    assert limited.statuses[square] is TestStatus.FAILED
+    for one in (cut, dead):
+        assert not one.finished
+        assert one.statuses[square] is TestStatus.MISSING
+    assert sound.passed == set(ids)
+    assert list(sound.statuses) == list(reversed(ids))
