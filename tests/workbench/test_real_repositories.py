@@ -63,8 +63,8 @@ CASES = (
         "key = next(reversed(self.__order))\n        except StopIteration:\n"
         "            raise KeyError(\"%s is empty\" % type(self).__name__) from None\n"
         "        else:\n            value = Cache.__getitem__",
-        "LRUCache throws out the entry that was used last",
-        "tests/test_lru.py::LRUCacheTest::test_lru",
+        "FIFOCache throws out the entry that came last",
+        "tests/test_fifo.py::FIFOCacheTest::test_fifo",
     ),
 )  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_from_an_issue_of_a_real_project_to_the_commit(case: Case, tmp_path: Pat
     assert rows == [(2, "pass"), (1, "pass"), (0, "block")], solved.stderr
     name = Path(result["proposal"]).name
     passport = json.loads(tadpole(root, "review", name, "--json").stdout)
-    assert passport["gate"]["tests"]["newly_passing"] == [case.test]
+    assert case.test in passport["gate"]["tests"]["newly_passing"]
     assert passport["gate"]["tests"]["newly_failing"] == []
     assert passport["gate"]["tests"]["before_passed"] > 10
     assert passport["sandbox"]["engine"] in ("session", "flat", "container")

@@ -131,5 +131,5 @@ async def test_a_proposal_is_judged_anew_on_what_moved(repo: Path, tmp_path: Pat
     assert new.passport.gate.tests.newly_failing == ("tests/test_more.py::test_minus",)
     put(repo, {"calc.py": "add = None\n"})
     git(repo, "commit", "-aqm", "the same place")
-    with pytest.raises(UsageError, match=r"calc\.py changed since"):
+    with pytest.raises(UsageError, match=r"calc\.py changed in the same place"):
         await revalidate(bench, old, job, read_base(UserGit(repo), dirty=False))

@@ -1,12 +1,14 @@
 """``tadpole apply``: an approved proposal into one's own repository."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
 import click
 
 from tadpole.cli.bench import here
+from tadpole.cli.review import anew
 from tadpole.cli.verb import Request
 
 
@@ -19,9 +21,10 @@ def command(given: str | None, repo: Path, branch: str | None, as_json: bool) ->
     """Write a proposal (default: the newest that is approved) into the work tree, uncommitted.
 
     Refused without a passport in which a person approved it, where anything blocks, and where
-    the repository has moved since. Nothing is ever pushed.
+    the repository has moved since: at a terminal it is then judged anew if you want. Nothing is
+    ever pushed.
     """
-    from tadpole.workbench.apply import to_branch, to_work_tree
+    from tadpole.workbench.apply import Moved, to_branch, to_work_tree
     from tadpole.workbench.oddtext import visible
     from tadpole.workbench.passport import Ruling
     from tadpole.workbench.proposal import find, load
@@ -30,12 +33,22 @@ def command(given: str | None, repo: Path, branch: str | None, as_json: bool) ->
     place = here(repo, None, request)
     found = find(place.work, given, ruling=Ruling.APPROVED)
     proposal = load(found, place.key)
+    try:
+        if branch is None:
+            paths = to_work_tree(proposal, place.git)
+        else:
+            commit = to_branch(proposal, place.git, branch, f"{int(time.time())} +0000")
+    except Moved as moved:
+        if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise
+        place.progress.say(f"tadpole: {moved}")
+        if not click.confirm("Judge it anew on what is there now, and review it?"):
+            return moved.exit_code
+        return anew(place, found)
     if branch is None:
-        paths = to_work_tree(proposal, place.git)
         listed = "\n".join(f"wrote {visible(path)}" for path in paths)
         request.result({"proposal": proposal.id, "paths": paths}, lambda: listed)
         return 0
-    commit = to_branch(proposal, place.git, branch, f"{int(time.time())} +0000")
     request.result(
         json.loads(json.dumps({"proposal": proposal.id, "branch": branch, "commit": commit})),
         lambda: f"{commit[:12]} on {branch}; next: git log -p {branch}",

@@ -95,6 +95,11 @@ def _on_page(place: Here, proposal: "Proposal") -> int:
     return 0 if ruling is Ruling.APPROVED else 1
 
 
+def anew(place: Here, directory: Path) -> int:
+    """Judge a proposal on what is there now, show it, and ask; as :func:`in_terminal`."""
+    return in_terminal(place, _revalidated(place, directory, None))
+
+
 def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:
     from tadpole.workbench.base import read_base
     from tadpole.workbench.environment import find
@@ -105,6 +110,10 @@ def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:
     old = load(directory, place.key)
     _, job = read(old.job)
     base = read_base(place.git, dirty=job.dirty)
+    lying_there = read_base(place.git, dirty=True)
+    if any(lying_there.files.get(f.path) != base.files.get(f.path) for f in old.change.files):
+        place.progress.say("touched files are not committed: judged as they lie there")
+        base = lying_there
     bench = place.bench()
     if venv is None and job.venv:
         bench = replace(bench, environment=find(place.git.root, Path(job.venv)))

@@ -62,11 +62,15 @@ def moved(proposal: Proposal, repository: UserGit) -> list[str]:
     return found
 
 
+class Moved(UsageError):
+    """The repository is no longer what a proposal was reviewed on."""
+
+
 def refuse_moved(proposal: Proposal, repository: UserGit) -> None:
-    """Raises UsageError, naming what moved and what to type for a re-validation."""
+    """Raises Moved, naming what moved and what to type for a re-validation."""
     if found := moved(proposal, repository):
         shown = "; ".join(found[:5])
-        raise UsageError(
+        raise Moved(
             f"not what was reviewed any more: {shown}: check it again with "
             f"tadpole review {proposal.id} --revalidate"
         )

@@ -77,10 +77,6 @@ class Change(Record):
         base = {f.path: f.side(new=False) for f in self.files if f.before is not None}
         return git_patch(base, self.delta)
 
-    def on(self, base: Base) -> "Change":
-        """The same files on another base, whose touched files are the same."""
-        return self.model_copy(update={"base": base.digest})
-
 
 def change_of(base: Base, delta: Sequence[FileChange]) -> Change:
     """The change that a box left behind; what is the same as before is no part of it.

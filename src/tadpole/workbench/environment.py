@@ -1,8 +1,9 @@
 """The box around a person's repository: its own virtual environment, read-only, and no network.
 
 Guards against: anything of the host in the box but the system, one virtual environment, and the
-interpreter behind it. Does not guard against: what lies inside that environment (a token in one
-of its files is readable in the box, and goes nowhere: there is no network).
+interpreter behind it (a directory without one is not shown, whatever the environment says). Does
+not guard against: what lies inside that environment. A token in one of its files is readable in
+the box, and goes nowhere but where ``--allow`` lets the model reach.
 """
 
 import os
@@ -112,6 +113,12 @@ def _mounts(venv: Path) -> dict[str, Path]:
                     raise UsageError(
                         f"the interpreter of {venv} lies in {prefix}, which no box can show: "
                         "make the environment with another Python"
+                    )
+                # The file may be the repository's: it must not name just any directory of ours.
+                if not any(prefix.glob("lib*/python3*/os.py")):
+                    raise UsageError(
+                        f"{venv / 'pyvenv.cfg'} says that Python is in {prefix}, and there is "
+                        "none: make the environment anew, or name another with --venv"
                     )
                 seen[str(prefix)] = prefix.resolve()
     return seen

@@ -20,6 +20,7 @@ from tadpole.workbench import job as jobs
 from tadpole.workbench import proposal
 from tadpole.workbench.allowlist import Allowed
 from tadpole.workbench.base import Base, write_tree
+from tadpole.workbench.carry import carried
 from tadpole.workbench.change import Change, change_of
 from tadpole.workbench.environment import Environment, recipe_of
 from tadpole.workbench.gate import Gate, Verdict
@@ -119,15 +120,10 @@ async def revalidate(
 ) -> proposal.Proposal:
     """The same change judged on a base that moved: a new proposal, which nobody has approved.
 
-    Raises UsageError where a touched file is another there.
+    Touched files that moved on are merged. Raises UsageError where they cannot be.
     """
-    moved = [f.path for f in old.change.files if base.files.get(f.path) != _before(f.side(False))]
-    if moved:
-        raise UsageError(
-            f"{', '.join(moved[:5])} changed since the proposal was made, so it does not fit any "
-            "more: solve it again"
-        )
-    change = old.change.on(base)
+    change = carried(old.change, base)
+    patch = change.patch()
     bench.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gate-", dir=bench.scratch) as scratch:
         tree = Path(scratch) / "tree"
@@ -140,18 +136,15 @@ async def revalidate(
             "made_at": jobs.now(),
             "base": _facts(base),
             "change_sha256": sha256(change.model_dump_json().encode()),
+            "patch_sha256": sha256(patch),
             "rules": gate.rules,
             "gate": report,
             "decision": None,
         }
     )
     place = old.job / "proposals" / change.id
-    proposal.save(place, change, old.patch, passport.signed(bench.key))
+    proposal.save(place, change, patch, passport.signed(bench.key))
     return proposal.load(place, bench.key)
-
-
-def _before(file: object) -> object:
-    return None if getattr(file, "content", None) is None else file
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
             ("Content-Type", f"{kind}; charset=utf-8"),
             ("Content-Length", str(len(body))),
             ("Content-Security-Policy", policy),
-            ("Referrer-Policy", "no-referrer"),
+            # Not "no-referrer": browsers then send decisions with the origin "null".
+            ("Referrer-Policy", "same-origin"),
             ("X-Content-Type-Options", "nosniff"),
             ("Cache-Control", "no-store"),
             ("Connection", "close"),
