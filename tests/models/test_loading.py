@@ -78,7 +78,7 @@ def test_broken_config(directory, text):
 
 def test_no_model_at_all(tmp_path):
     assert "no config.json" in refused(tmp_path)
-    assert "no config.json" in refused(tmp_path / "nothing")
+    assert "there is no such directory" in refused(tmp_path / "nothing")
 
 
 @pytest.mark.slow
