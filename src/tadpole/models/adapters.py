@@ -26,9 +26,10 @@ def add_adapters(model: Any, rank: int, alpha: float, seed: int = 0) -> None:
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    asked = LoraConfig(
+    make: Any = LoraConfig  # its alpha is declared an integer; a float does just as well
+    asked = make(
         r=rank,
-        lora_alpha=alpha,  # a float does just as well
+        lora_alpha=alpha,
         lora_dropout=0.0,
         target_modules=sorted(_linear(model)),  # servers expect last names, not whole ones
         task_type="CAUSAL_LM",
@@ -111,7 +112,8 @@ def merged_weights(model: Any) -> dict[str, torch.Tensor]:
     }
     for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
+            adapted: Any = module  # a Linear: LoraLayer itself declares no delta
             weight = module.get_base_layer().weight
-            change = module.get_delta_weight(NAME)
+            change = adapted.get_delta_weight(NAME)
             merged[f"{name}.weight"] = (weight.float() + change.float()).to(weight.dtype)
     return merged
