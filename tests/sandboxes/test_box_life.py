@@ -1,6 +1,7 @@
 """Start, end, cancellation and death: what is left must be nothing."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -43,6 +44,17 @@ async def test_eight_in_parallel_do_not_mix(start, census):
 async def test_calls_of_one_box_take_turns(box):
     calls = [box.exec(["/bin/echo", str(i)], timeout=20) for i in range(5)]
     assert [r.stdout for r in await asyncio.gather(*calls)] == [f"{i}\n" for i in range(5)]
+
+
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(engine, tree):
+    for moment in range(30):
+        starting = asyncio.create_task(engine.start(SandboxSpec(tree)))
+        await asyncio.sleep(moment / 1000)
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await starting).close()
+    left = [line for line in command_lines() if str(tree).encode() in line]
+    assert left == []
 
 
 async def test_close_leaves_no_process_no_file_and_no_descriptor(engine, tree, census):

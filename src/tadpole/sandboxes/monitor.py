@@ -23,12 +23,24 @@ class Monitor:
 
     async def end(self) -> None:
         """Kill everything and wait for it."""
+        await self._begun(2.0)
         self._kill_init()
         # It ends with the init, which may have many files to give back on a busy machine.
         if not await gone(self._process, 15.0):
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
             await gone(self._process, 10.0)
+
+    async def _begun(self, seconds: float) -> None:
+        """Wait until the init is known, at most ``seconds``.
+
+        A monitor that is killed between the two leaves an init that waits for it for ever: it
+        asks to die with its parent only later.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.init_pid() is None and self._process.poll() is None:
+                    await asyncio.sleep(0.002)
 
     def release(self) -> None:
         """Give the descriptors back, and the launcher where there was one."""
