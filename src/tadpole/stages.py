@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tadpole.config import values
 from tadpole.errors import RunError, UsageError
-from tadpole.evals.evaluate import evaluate
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
@@ -33,7 +32,7 @@ from tadpole.task import Task
 from tadpole.taskset import measure
 from tadpole.timing import timed
 from tadpole.trace import Attempt
-from tadpole.validation import best_checkpoint, validator
+from tadpole.validation import attempts_at, best_checkpoint, validator
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 _NOT_TRAINED = (
@@ -194,29 +193,13 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
 async def evaluate_policy(job: Job, role: PolicyRole) -> Scoreboard:
     """Evaluate one policy of the run on the held-out tasks."""
     tasks = job.part(Part.HELD_OUT)
-    asked = job.config.eval
     with timed(job.rundir, f"evaluate {role.value}"), prepared_policy(job, role) as prepared:
-        rollout = _rollout(job, prepared)
-
-        async def attempt(task: Task, sample: int) -> Attempt:
-            row, _ = await rollout.attempt(
-                task,
-                sample,
-                sampling=asked.at(job.config.leaf.max_tokens_per_turn),
-                stage=f"eval-{role.value}",
-                seed=job.seed(asked.seed),
-            )
-            return row
-
-        return await evaluate(
+        return await attempts_at(
             tasks,
+            job,
+            _rollout(job, prepared),
             policy=prepared.policy.fingerprint,
-            attempt=attempt,
-            samples=asked.samples,
-            rundir=job.rundir,
-            progress=job.progress,
-            concurrency=job.config.run.concurrency,
-            retries=asked.retries,
+            stage=f"eval-{role.value}",
             what=f"evaluate {role.value}",
         )
 

@@ -3,9 +3,10 @@
 Every checkpoint is evaluated as soon as it is made. The held-out tasks choose nothing.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from tadpole.evals.evaluate import TABLE as EVALUATION
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
@@ -28,36 +29,60 @@ def validator(
     Its result is the fingerprint of the best checkpoint so far. Attempts that were made before
     are not made again.
     """
-    tasks, asked = job.part(Part.VALIDATION), job.config.eval
+    tasks = job.part(Part.VALIDATION)
     if not tasks:
         return None
+
+    async def validate() -> str:
+        await attempts_at(
+            tasks,
+            job,
+            rollout,
+            policy=policy.fingerprint,
+            stage=f"validate-{policy.version:04d}",
+            what="validate",
+            table=TABLE,
+        )
+        return read_state(best_checkpoint(job.rundir)).fingerprint
+
+    return validate
+
+
+async def attempts_at(
+    tasks: Sequence[Task],
+    job: Job,
+    rollout: Rollout,
+    *,
+    policy: str,
+    stage: str,
+    what: str,
+    table: str = EVALUATION,
+) -> Scoreboard:
+    """Evaluate the policy of fingerprint ``policy`` on ``tasks`` as the run's settings say."""
+    asked = job.config.eval
 
     async def attempt(task: Task, sample: int) -> Attempt:
         row, _ = await rollout.attempt(
             task,
             sample,
             sampling=asked.at(job.config.leaf.max_tokens_per_turn),
-            stage=f"validate-{policy.version:04d}",
+            stage=stage,
             seed=job.seed(asked.seed),
         )
         return row
 
-    async def validate() -> str:
-        await evaluate(
-            tasks,
-            policy=policy.fingerprint,
-            attempt=attempt,
-            samples=asked.samples,
-            rundir=job.rundir,
-            progress=job.progress,
-            concurrency=job.config.run.concurrency,
-            retries=asked.retries,
-            table=TABLE,
-            what="validate",
-        )
-        return read_state(best_checkpoint(job.rundir)).fingerprint
-
-    return validate
+    return await evaluate(
+        tasks,
+        policy=policy,
+        attempt=attempt,
+        samples=asked.samples,
+        rundir=job.rundir,
+        progress=job.progress,
+        concurrency=job.config.run.concurrency,
+        retries=asked.retries,
+        table=table,
+        what=what,
+    )
 
 
 def best_checkpoint(rundir: RunDir) -> Path:
