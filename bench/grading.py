@@ -7,7 +7,8 @@ Prints, all measured in one run:
 - gradings a minute of the median task on all cores that this process may use (bar on 2: 60);
 - gold and no-op of every task at both tiers, by library (bars: all resolved; none).
 
-Exit code 1 where a bar does not hold.
+`--table` prints the last of these alone, for many tasks; with `--journal FILE` it goes on where
+an earlier run stopped. Exit code 1 where a bar does not hold.
 """
 
 import argparse
@@ -21,10 +22,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tadpole.evals.validity import NO_OP
+import goldtable
+
 from tadpole.grading.grader import PytestGrader
 from tadpole.grading.run import graded_ids
-from tadpole.outcome import GradeStatus, Tier
+from tadpole.outcome import Tier
 from tadpole.pilot.taskdir import load_set
 from tadpole.repos.store import Store
 from tadpole.rundir import cache_dir
@@ -140,64 +142,32 @@ class Bench:
         told = f"{rate:.0f} gradings a minute of {task.name} on {cores} cores (bar {A_MINUTE:.0f})"
         self.say(rate >= A_MINUTE, told)
 
-    async def table(self, times: int) -> None:
-        """Gold and no-op of every task, by library."""
-        counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        places = asyncio.Semaphore(len(os.sched_getaffinity(0)))
 
-        async def one(task: Task) -> None:
-            async with places:
-                row = counts[task.source.location]
-                row["tasks"] += 1
-                row["functions"] += task.measured.functions
-                row["rewritable"] += len(task.measured.oracles or ())
-                for tier in Tier:
-                    for _ in range(times):
-                        grade = await self.grader(tier).grade(task, task.gold)
-                        row[f"gold {tier.value}"] += grade.resolved
-                        if not grade.resolved:
-                            print(f"    {task.name} at tier {tier.value}: {grade.reason}")
-                    grade = await self.grader(tier).grade(task, NO_OP)
-                    graded = grade.status is GradeStatus.GRADED
-                    row[f"no-op {tier.value}"] += grade.resolved or not graded
-
-        await together([one(task) for task in self.tasks])
-        columns = ["tasks", "gold 1", "gold 3", "no-op 1", "no-op 3", "functions", "rewritable"]
-        print(f"\n{'library':<20}" + "".join(f"{name:>12}" for name in columns))
-        total: dict[str, int] = defaultdict(int)
-        for library in sorted(counts):
-            print(f"{library:<20}" + "".join(f"{counts[library][name]:>12}" for name in columns))
-            for name in columns:
-                total[name] += counts[library][name]
-        print(f"{'all':<20}" + "".join(f"{total[name]:>12}" for name in columns))
-        wanted = total["tasks"] * times
-        for tier in Tier:
-            gold, free = total[f"gold {tier.value}"], total[f"no-op {tier.value}"]
-            told = (
-                f"tier {tier.value}: {gold} of {wanted} golds resolved, {free} no-ops not refused"
-            )
-            self.say(gold == wanted and free == 0, told)
-        share = total["rewritable"] / max(1, total["functions"])
-        print(f"    {share:.0%} of the deciding test functions can be rewritten")
+async def timings(bench: Bench, timed: int, repeats: int, gradings: int) -> None:
+    """What grading costs."""
+    tasks = [await bench.known(task) for task in bench.tasks[:timed]]
+    await bench.speed(await bench.overhead(tasks, repeats), gradings)
 
 
-async def main() -> int:
+def main() -> int:
     """Run all parts; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="+", type=Path, help="directories of tasks")
+    parser.add_argument("--table", action="store_true", help="the table of golds and no-ops alone")
+    parser.add_argument("--journal", type=Path, help="file of what the table already knows")
     parser.add_argument("--limit", type=int, default=0, help="most tasks in the table; 0: all")
     parser.add_argument("--timed", type=int, default=10, help="tasks that are timed")
-    parser.add_argument("--repeats", type=int, default=3, help="of each timing and each gold")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="times of each timing, gold and no-op"
+    )
     parser.add_argument("--gradings", type=int, default=40, help="for gradings a minute")
     asked = parser.parse_args()
-    tasks = [task for directory in asked.tasks for task in load_set(directory)]
-    tasks = _spread(tasks)[: asked.limit or None]
-    bench = Bench(tasks)
-    bench.tasks = [await bench.known(task) for task in tasks]
-    median = await bench.overhead(bench.tasks[: asked.timed], asked.repeats)
-    await bench.speed(median, asked.gradings)
-    await bench.table(asked.repeats)
-    return int(bench.failed)
+    found = {task.id: task for directory in asked.tasks for task in load_set(directory)}
+    bench = Bench(_spread(list(found.values()))[: asked.limit or None])
+    if not asked.table:
+        asyncio.run(timings(bench, asked.timed, asked.repeat, asked.gradings))
+    table = goldtable.run(bench, asked.repeat, asked.journal)
+    return int(bench.failed or not table)
 
 
 def _spread(tasks: Sequence[Task]) -> list[Task]:
@@ -210,4 +180,4 @@ def _spread(tasks: Sequence[Task]) -> list[Task]:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())
