@@ -46,6 +46,8 @@ class Got:
     tier: int  # at which it was proven
     reason: str
     seconds: float
+    functions: int = 0  # of the task, and how many of them can be rewritten
+    rewritable: int = 0
 
     @property
     def known(self) -> bool:
@@ -74,7 +76,15 @@ class Journal:
         self._path = path
         self.got: dict[Cell, Got] = {}
         version = grader_version()
-        for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            text = file.read()
+            if text and not text.endswith("\n"):
+                file.write("\n")  # a kill cut the last line: it must not spoil the next one
+        for line in text.splitlines():
             try:
                 row = json.loads(line)
             except ValueError:
@@ -88,7 +98,6 @@ class Journal:
         if self._path is None:
             return
         row = {"version": grader_version(), "cell": asdict(cell), "got": asdict(got)}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -139,7 +148,8 @@ class GoldTable:
         except TadpoleError as error:
             return Got(GradeStatus.INVALID.value, False, cell.tier, str(error), 0.0)
         tier = grade.tier.value
-        return Got(grade.status.value, grade.resolved, tier, grade.reason, grade.seconds)
+        counts = task.measured.functions, len(task.measured.oracles or ())
+        return Got(grade.status.value, grade.resolved, tier, grade.reason, grade.seconds, *counts)
 
     def _known(self, cell: Cell) -> bool:
         got = self.journal.got.get(cell)
@@ -149,15 +159,15 @@ class GoldTable:
         """Print the table; whether all bars hold."""
         rows: dict[str, Counter[str]] = defaultdict(Counter)
         for task in self.tasks.values():
-            row = rows[task.source.location]
-            row["tasks"] += 1
-            row["functions"] += task.measured.functions
-            row["rewritable"] += len(task.measured.oracles or ())
+            rows[task.source.location]["tasks"] += 1
         for cell in self._cells():
             row, got = rows[self.tasks[cell.task].source.location], self.journal.got.get(cell)
             if got is None or not got.known:
                 row["unknown"] += 1
                 continue
+            if (cell.change, cell.tier, cell.turn) == ("gold", Tier.CHALLENGED.value, 0):
+                row["functions"] += got.functions
+                row["rewritable"] += got.rewritable
             row[f"{cell.change} {cell.tier}"] += got.resolved
             row[f"of {cell.change} {cell.tier}"] += 1
             row["tampered"] += got.status == GradeStatus.TAMPERED.value
