@@ -78,6 +78,30 @@ class ExecResult:
     seconds: float
 
 
+class LeftOutReason(StrEnum):
+    """Why something that differs is in no delta. The text is for a person."""
+
+    ROOM = "too many, too large or too deep"
+    LINK = "symbolic link"
+    KIND = "pipe, socket or device"
+    NAME = "name that is not UTF-8"
+    REPOSITORY = "git repository of its own: its files are in, its history is not"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a delta could not hold, for one reason."""
+
+    reason: LeftOutReason
+    count: int
+    paths: tuple[str, ...]  # the first of them; as texts for a person, not to be opened
+
+    def __str__(self) -> str:
+        more = self.count - len(self.paths)
+        told = f"{self.reason.value}: {', '.join(map(ascii, self.paths))}"
+        return f"{told} and {more} more" if more else told
+
+
 class Sandbox(Protocol):
     """One isolated work tree. Only files persist between calls.
 
@@ -105,6 +129,11 @@ class Sandbox(Protocol):
 
     async def delta(self) -> tuple[FileChange, ...]:
         """What differs from the initial tree: regular files only, sorted by path."""
+        ...
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What else differed at the last ``delta``, which is in no change."""
         ...
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ exactly what it is measured by.
 import asyncio
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
@@ -15,8 +16,8 @@ from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.leaf.recovery import RecoveringSandbox
-from tadpole.outcome import STOP_POLICY, StopReason, outcome_of
-from tadpole.protocols import ChatModel, Grader, Sampling, SandboxEngine, TokenPolicy
+from tadpole.outcome import STOP_POLICY, GradeStatus, StopReason, outcome_of
+from tadpole.protocols import ChatModel, Grader, LeftOut, Sampling, SandboxEngine, TokenPolicy
 from tadpole.repos.store import Store
 from tadpole.rl.reward import raw_reward
 from tadpole.rundir import RunDir
@@ -121,7 +122,7 @@ class Rollout:
         if not STOP_POLICY[trace.stop].grade:
             return trace, delta, None
         begun = time.monotonic()
-        grade = await self.grader.grade(task, delta)
+        grade = _told(await self.grader.grade(task, delta), sandbox.left_out)
         self.seconds_grading += time.monotonic() - begun
         return trace, delta, grade
 
@@ -149,6 +150,15 @@ class Rollout:
         tree = await self.store.tree(task)
         found = (file_of(tree, change.path) for change in delta)
         return {file.path: file for file in found if file is not None}
+
+
+def _told(grade: Grade, left_out: Sequence[LeftOut]) -> Grade:
+    """The grade, and what of the agent's work is in no patch and so was not graded."""
+    if not left_out or grade.status is GradeStatus.INVALID:
+        return grade
+    paths = tuple(path for one in left_out for path in one.paths)
+    reason = f"{grade.reason} (not in the patch: {'; '.join(map(str, left_out))})"
+    return grade.model_copy(update={"dropped": (*grade.dropped, *paths), "reason": reason[:2000]})
 
 
 def stream(seed: int, name: str) -> int:

@@ -17,7 +17,7 @@ from tadpole.leaf import toolbox
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.outcome import GradeStatus
 from tadpole.process import Finished, arun, run
-from tadpole.protocols import ExecResult, Message, Reply, Sampled, Sampling, SandboxSpec
+from tadpole.protocols import ExecResult, LeftOut, Message, Reply, Sampled, Sampling, SandboxSpec
 from tadpole.task import FileChange, Task
 from tadpole.trace import Grade, Observation
 
@@ -174,6 +174,11 @@ class ScriptedSandbox:
         now = self._files()
         paths = sorted(p for p in {*now, *self._initial} if now.get(p) != self._initial.get(p))
         return tuple(now.get(path) or FileChange(path, None) for path in paths)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Nothing is told here."""
+        return ()
 
     def _files(self) -> dict[str, FileChange]:
         found = {}

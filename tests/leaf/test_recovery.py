@@ -12,7 +12,7 @@ from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
 from tadpole.leaf.recovery import RecoveringSandbox
 from tadpole.outcome import Outcome, StopReason
-from tadpole.protocols import Sampling, SandboxSpec
+from tadpole.protocols import LeftOut, LeftOutReason, Sampling, SandboxSpec
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
 from tadpole.scripted import ScriptedEngine, ScriptedGrader, ScriptedPolicy, ScriptedSandbox
@@ -195,6 +195,20 @@ def make_rollout(talk, tmp_path):
     return make
 
 
+class Linking(ScriptedSandbox):
+    """Its change holds what no patch can."""
+
+    @property
+    def left_out(self):
+        return (LeftOut(LeftOutReason.LINK, 2, ("new", "n\u00e9w\n")),)
+
+
+class LinkingEngine(ScriptedEngine):
+    async def start(self, spec):
+        self.started.append(Linking(FILES))
+        return self.started[-1]
+
+
 def attempt(rollout):
     return rollout.attempt(TASK, 0, sampling=Sampling(), stage="eval", seed=1)
 
@@ -220,6 +234,13 @@ async def test_an_attempt_that_lost_its_box_keeps_its_steps(make_rollout, talk, 
         and trace.error
     )
     assert trace.turns[0].observations[0].text.startswith("a.py")
+
+
+async def test_what_is_in_no_patch_is_told_with_the_grade(make_rollout, talk):
+    rollout = make_rollout(LinkingEngine(), ScriptedPolicy(talk, [READ, FIX, "Done."]))
+    row, _ = await attempt(rollout)
+    assert row.outcome is Outcome.RESOLVED and row.grade.dropped == ("new", "n\u00e9w\n")
+    assert row.grade.reason.endswith(r"(not in the patch: symbolic link: 'new', 'n\xe9w\n')")
 
 
 async def test_a_cancelled_attempt_leaves_its_trace(make_rollout, talk):

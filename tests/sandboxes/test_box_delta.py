@@ -5,8 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from tadpole.protocols import LeftOut, LeftOutReason
+from tadpole.sandboxes.binaries import box_python
 from tadpole.sandboxes.inside import files
 from tadpole.task import FileChange
+
+LINK = LeftOutReason.LINK
 
 
 async def bash(box, script):
@@ -88,7 +92,31 @@ async def test_specials_links_caches_and_strange_names_stay_out(box):
         "python3 -c 'import socket; socket.socket(1).bind(\"sock\")' || true",
     )
     assert await box.delta() == (FileChange("pkg/core.py", None),)
-    assert box.left_out == 1  # the sparse file
+    left_out = {one.reason: one for one in box.left_out}
+    assert left_out[LeftOutReason.ROOM].paths == ("sparse",)
+    assert left_out[LeftOutReason.LINK].paths == ("in", "out", "pkg/core.py")
+    assert left_out[LeftOutReason.REPOSITORY].paths == ("sub",)  # P6
+    assert left_out[LeftOutReason.NAME].paths == ("bad\\udcff",)
+    assert "fifo" in left_out[LeftOutReason.KIND].paths
+    assert str(left_out[LeftOutReason.ROOM]).endswith("too deep: 'sparse'")
+
+
+async def test_links_of_the_initial_tree_that_are_gone_or_lead_elsewhere_are_told(box):
+    await bash(box, "touch -h link.py; ln -sfn pkg/core.py link.py")
+    assert (await box.delta(), box.left_out) == ((), ())
+    await bash(box, "ln -sfn pkg/deep/leaf.py link.py")
+    assert (await box.delta(), box.left_out) == ((), (LeftOut(LINK, 1, ("link.py",)),))
+    await bash(box, "rm link.py")
+    assert (await box.delta(), box.left_out) == ((), (LeftOut(LINK, 1, ("link.py",)),))
+    await bash(box, "echo file > link.py")
+    assert await box.delta() == (FileChange("link.py", b"file\n"),) and box.left_out == ()
+
+
+async def test_a_repository_made_inside_is_told_and_its_files_are_in(box):
+    """P6: never a gitlink."""
+    await bash(box, "git init -q sub/dep; echo 1 > sub/dep/new.py; mkdir two; : > two/.git")
+    assert await box.delta() == (FileChange("sub/dep/new.py", b"1\n"),)
+    assert box.left_out == (LeftOut(LeftOutReason.REPOSITORY, 2, ("sub/dep", "two")),)
 
 
 async def test_unreadable_and_deep(box):
@@ -102,10 +130,23 @@ async def test_unreadable_and_deep(box):
     assert any(path.endswith("/d/deep") for path in found)
 
 
+async def test_what_no_host_could_name_is_told_and_kills_nothing(box):
+    deeper = f"import os\nfor _ in range(1500): os.mkdir({'n' * 20!r}); os.chdir({'n' * 20!r})"
+    await box.exec([str(box_python()), "-I", "-S", "-c", deeper + "\nopen('x', 'w')"], timeout=60)
+    await bash(box, "d=.; for i in $(seq 600); do d=$d/d; done; mkdir -p $d; echo deep > $d/deep")
+    assert await box.delta() == ()
+    [left_out] = box.left_out
+    assert (left_out.reason, left_out.count) == (LeftOutReason.ROOM, 2)
+    assert all(len(path) <= 200 for path in left_out.paths)
+
+
 async def test_more_files_than_fit_leave_the_new_ones_out(box):
     await bash(box, "mkdir many; cd many; seq 6000 | xargs touch; echo 'v = 1' > ../run.sh")
     found = await box.delta()
-    assert len(found) == 5000 and box.left_out == 1001
+    assert len(found) == 5000
+    [left_out] = box.left_out
+    assert (left_out.reason, left_out.count) == (LeftOutReason.ROOM, 1001)
+    assert len(left_out.paths) == 20 and str(left_out).endswith("' and 981 more")
     assert by_path(found)["run.sh"].content == b"v = 1\n"
 
 
@@ -124,12 +165,16 @@ def test_a_copied_tree_tells_the_same(tree, tmp_path):
         (work / "pkg/deep").rmdir()
         (work / "run.sh").chmod(0o644)
         os.mkfifo(work / "fifo")
-        assert files.Delta(copied, 100, 1 << 20).collect() == [
+        (work / "link.py").unlink()
+        (work / "other").symlink_to("/etc")
+        delta = files.Delta(copied, 100, 1 << 20)
+        assert delta.collect() == [
             ("new.py", b"leaf = 1\n", False),
             ("pkg/core.py", b"value = 2\n", False),
             ("pkg/deep/leaf.py", None, False),
             ("run.sh", b"#!/bin/sh\necho run\n", False),
         ]
+        assert delta.left_out == {"kind": (1, ["fifo"]), "link": (2, ["other", "link.py"])}
     finally:
         os.close(lower)
 

@@ -64,15 +64,19 @@ def file(path, deleted=False):
 
 
 DELTAS = [
-    {"files": [file(path)], "left_out": 0, "raw": [b"x"]}
+    {"files": [file(path)], "left_out": {}, "raw": [b"x"]}
     for path in ("/etc/passwd", "../x", "a/../../x", "a//b", "./a", "", "a\0b", ".git/config", 7)
 ] + [
-    {"files": [file("a"), file("a")], "left_out": 0, "raw": [b"x", b"y"]},
-    {"files": [file("a")], "left_out": 0, "raw": []},
-    {"files": [file("\ud800")], "left_out": 0, "raw": [b"x"]},
-    {"files": [file(f"f{n}") for n in range(5001)], "left_out": 0, "raw": [b""] * 5001},
-    {"files": "abc", "left_out": 0},
-    {"left_out": 0},
+    {"files": [file("a"), file("a")], "left_out": {}, "raw": [b"x", b"y"]},
+    {"files": [file("a")], "left_out": {}, "raw": []},
+    {"files": [file("\ud800")], "left_out": {}, "raw": [b"x"]},
+    {"files": [file(f"f{n}") for n in range(5001)], "left_out": {}, "raw": [b""] * 5001},
+    {"files": "abc", "left_out": {}},
+    {"left_out": {}},
+    {"files": [], "left_out": 7},
+    {"files": [], "left_out": {"link": [float("inf"), []]}},
+    {"files": [], "left_out": {"link": [1, [7]]}},
+    {"files": [], "left_out": {"whatever": [1, []]}},
 ]
 
 

@@ -1,6 +1,7 @@
 """From issue to proposal: the real loop, boxes, gate; only the words of the model are scripted."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ async def test_an_issue_becomes_a_signed_proposal_and_the_repository_is_untouche
 async def test_a_job_goes_on_where_it_was_and_says_when_nothing_was_changed(
     repo: Path, tmp_path: Path, engine
 ):
-    bench = bench_of(engine, tmp_path, [])
+    said: list[str] = []
+    bench = replace(bench_of(engine, tmp_path, []), say=said.append)
     run, job, base = begun(repo, attempts=2)
     done = AttemptRow(number=0, stop=StopReason.AGENT, turns=1, generated_tokens=1, seconds=1)
     run.append(TABLE, done)
@@ -72,9 +74,12 @@ async def test_a_job_goes_on_where_it_was_and_says_when_nothing_was_changed(
     git(repo, "commit", "-aqm", "moved on")  # the job keeps its base
     again, job = jobs.read(jobs.newest(work_dir(repo), print))
     base = read_base(UserGit(repo), dirty=False, commit=job.commit)
-    rows = await solve(bench, again, job, base, solver(engine, ["I would not know."]))
+    link = call("Bash", command="ln -s calc.py alias.py")
+    rows = await solve(bench, again, job, base, solver(engine, [link, "I would not know."]))
     assert sorted(row.number for row in rows) == [0, 1]
     assert [row.proposal for row in rows] == ["", ""]
+    told = "attempt 1: changed only what no patch holds: symbolic link: 'alias.py'"
+    assert said[-1] == told
     with pytest.raises(UsageError, match="no unfinished job"):
         jobs.newest(work_dir(repo), print)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tadpole.errors import SandboxDied, SandboxError
 from tadpole.leaf.tools import ToolName
-from tadpole.protocols import ExecResult, Sandbox
+from tadpole.protocols import ExecResult, LeftOut, Sandbox
 from tadpole.task import FileChange
 from tadpole.trace import Observation
 
@@ -96,6 +96,11 @@ class RecoveringSandbox:
     async def delta(self) -> tuple[FileChange, ...]:
         """See the protocol."""
         return await self._alive(lambda box: box.delta())
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """See the protocol."""
+        return self._box.left_out
 
     async def close(self) -> None:
         """See the protocol."""

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tadpole.errors import SandboxDied, SandboxError, SandboxStartError
-from tadpole.protocols import ExecReason, ExecResult, Limits, SandboxSpec
+from tadpole.protocols import (
+    ExecReason,
+    ExecResult,
+    LeftOut,
+    LeftOutReason,
+    Limits,
+    SandboxSpec,
+)
 from tadpole.sandboxes.inside import wire
 from tadpole.sandboxes.layout import SHARED_MEMORY, environment
 from tadpole.settings import BoxKind
@@ -27,7 +34,10 @@ _STOP_SECONDS = 5.0  # for a cancelled command to be gone
 _READ_LIMIT = 64 << 20
 _DELTA_FILES, _DELTA_BYTES = 5_000, 64 << 20
 _TEXT_LIMIT = 1 << 20  # characters of an observation
-_NONSENSE = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+_NONSENSE = (
+    *(AttributeError, IndexError, KeyError, TypeError, ValueError),
+    *(OverflowError, RecursionError),
+)
 
 _Answer = tuple[dict[str, Any], list[bytes]]
 _T = TypeVar("_T")
@@ -74,7 +84,7 @@ class Session:
     def __init__(self, kind: BoxKind, processes: Processes, limits: Limits) -> None:
         self.kind = kind
         self.traits = Traits()
-        self.left_out = 0  # files for which the last delta had no room
+        self.left_out: tuple[LeftOut, ...] = ()  # of the last delta
         self._processes, self._limits = processes, limits
         self._lock = asyncio.Lock()
         self._next = 0
@@ -156,8 +166,10 @@ class Session:
     async def delta(self) -> tuple[FileChange, ...]:
         """What differs from the initial tree: regular files only, sorted by path.
 
-        Without .git, bytecode and test caches, and names that are not UTF-8. At most 5,000
-        files and 64 MiB, files of the initial tree first; ``left_out`` counts the others.
+        Without .git, bytecode and test caches. At most 5,000 files and 64 MiB, files of the
+        initial tree first. A symbolic link is never in it, wherever it leads: what an agent
+        links must not be followed by whoever applies the change. ``left_out`` says what of all
+        that there was.
         """
         header = {"op": "delta", "max_files": _DELTA_FILES, "max_bytes": _DELTA_BYTES}
         found, self.left_out = await self._request(header, [], self._limits.call_seconds, _changes)
@@ -298,7 +310,9 @@ def _result(answer: dict[str, Any], blobs: list[bytes]) -> ExecResult:
     )
 
 
-def _changes(answer: dict[str, Any], blobs: list[bytes]) -> tuple[tuple[FileChange, ...], int]:
+def _changes(
+    answer: dict[str, Any], blobs: list[bytes]
+) -> tuple[tuple[FileChange, ...], tuple[LeftOut, ...]]:
     files = answer["files"]
     if len(files) > _DELTA_FILES or sum(map(len, blobs)) > _DELTA_BYTES:
         raise ValueError("a delta larger than was asked for")
@@ -309,7 +323,15 @@ def _changes(answer: dict[str, Any], blobs: list[bytes]) -> tuple[tuple[FileChan
         FileChange(item["path"], None if item["deleted"] else blob, bool(item["executable"]))
         for item, blob in zip(files, blobs, strict=True)
     ]
-    return tuple(found), int(answer["left_out"])
+    left_out = [
+        LeftOut(LeftOutReason[reason.upper()], int(count), tuple(map(_shown, paths[:20])))
+        for reason, (count, paths) in answer["left_out"].items()
+    ]
+    return tuple(found), tuple(left_out)
+
+
+def _shown(path: str) -> str:
+    return path[:200].encode("utf-8", "replace").decode("utf-8")
 
 
 def _stays_inside(path: str) -> bool:

@@ -63,8 +63,8 @@ class LeafSolver:
                     text=trace.error or (trace.turns[-1].text if trace.turns else ""),
                 )
             )
-            left_out, kind = getattr(box, "left_out", 0), getattr(box, "kind", "")
-            return Attempted(delta, trace, left_out, str(kind), proxy.reached)
+            kind = str(getattr(box, "kind", ""))
+            return Attempted(delta, trace, box.left_out, kind, proxy.reached)
 
     @asynccontextmanager
     async def _box(self, ask: Ask, proxy: Proxy) -> AsyncIterator[Sandbox]:

@@ -182,7 +182,7 @@ class _Work:
             return
         change = change_of(self.base, got.delta)
         if got.left_out:
-            more = (*change.left_out, f"{got.left_out} more files, too many or too large")
+            more = (*change.left_out, *map(str, got.left_out))
             change = change.model_copy(update={"left_out": more})
         row = AttemptRow(
             number=number,
@@ -199,6 +199,9 @@ class _Work:
                 update={"proposal": passport.proposal, "verdict": passport.gate.verdict}
             )
         else:
+            if change.left_out:
+                told = "; ".join(change.left_out)
+                self.bench.say(f"attempt {number}: changed only what no patch holds: {told}")
             self.run.save_trace(trace, f"{number}")
         self.run.append(TABLE, row)
 

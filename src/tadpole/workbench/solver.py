@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tadpole.leaf import toolbox
 from tadpole.leaf.tools import ToolName
-from tadpole.protocols import ExecResult, Sandbox, SandboxSpec
+from tadpole.protocols import ExecResult, LeftOut, Sandbox, SandboxSpec
 from tadpole.task import FileChange
 from tadpole.trace import Observation, Record, Trace
 from tadpole.workbench.allowlist import Allowed
@@ -63,7 +63,7 @@ class Attempted:
 
     delta: tuple[FileChange, ...]
     trace: Trace
-    left_out: int = 0  # changed files that were too many or too large to be taken out
+    left_out: tuple[LeftOut, ...] = ()  # what else was changed, which no delta can hold
     engine: str = ""  # which kind of box it was
     reached: tuple[Reached, ...] = ()  # what was asked of the network
 
@@ -132,6 +132,11 @@ class Told:
     async def delta(self) -> tuple[FileChange, ...]:
         """As the box does."""
         return await self._box.delta()
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """As the box does."""
+        return self._box.left_out
 
     async def close(self) -> None:
         """As the box does."""

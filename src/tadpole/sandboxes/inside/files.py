@@ -13,6 +13,9 @@ LEFT_OUT = frozenset(
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
+# Longer paths could not be named on the host, below a directory of its own.
+_LONGEST_PATH, _DEEPEST = 2000, 400
+_NAMED = 20  # of what is left out for one reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,14 +137,19 @@ class Delta:
     """What differs between the initial tree and the work tree, regular files only.
 
     ``max_files`` and ``max_bytes`` bound the result: files of the initial tree come first, new
-    ones after them by path, and ``left_out`` counts those for which there was no room.
+    ones after them by path. ``left_out`` has by reason how much else differs, and the first of
+    it: "room" (too many, too large, too deep), "link" (made, led elsewhere or removed), "kind"
+    (a pipe, socket or device), "name" (not UTF-8), "repository" (of git, inside of the tree: its
+    files are in, its history is not). Caches, bytecode and the tree's own .git are not told.
     """
 
     def __init__(self, tree, max_files: int, max_bytes: int) -> None:  # type: ignore[no-untyped-def]
         self._tree, self._max_files, self._room = tree, max_files, max_bytes
         self._upper: set[str] = set()  # where a regular file stands now
         self._lower: set[str] = set()  # regular files of the initial tree that may have changed
-        self.left_out = 0
+        self._links: set[str] = set()  # links of the initial tree that may be gone
+        self._linked: set[str] = set()  # where a link stands now
+        self.left_out: dict[str, tuple[int, list[str]]] = {}
 
     def collect(self) -> "list[Change]":
         """A list of (path, content or None, executable), sorted by path."""
@@ -160,10 +168,12 @@ class Delta:
                 if change is None:
                     continue
                 if len(found) >= self._max_files or len(change[1] or b"") > self._room:
-                    self.left_out += 1
+                    self._leave("room", path)
                     continue
                 self._room -= len(change[1] or b"")
                 found.append(change)
+            for path in sorted(self._links - self._linked - self._upper):
+                self._leave("link", path)
             return sorted(found, key=lambda change: change[0])
         finally:
             if tree.upper is None:
@@ -176,7 +186,7 @@ class Delta:
         try:
             after = _regular(top, path, self._room)
         except OSError:
-            self.left_out += 1
+            self._leave("room", path)
             return None
         if after is None or after == before:
             return None
@@ -184,23 +194,40 @@ class Delta:
 
     def _walk(self, top: int, path: str) -> None:
         """Note everything below ``path`` of the upper directory (or of the copied tree)."""
-        names = _names(top)
-        for name in names:
+        for name in _names(top):
+            inner = path + "/" + name if path else name
+            if name == ".git" and path and _stat(self._tree.lower, inner) is None:
+                self._leave("repository", path)
             if name in LEFT_OUT or name.endswith((".pyc", ".pyo")):
                 continue
-            inner = path + "/" + name if path else name
             try:
-                inner.encode("utf-8")
+                long = len(inner.encode("utf-8")) > _LONGEST_PATH or inner.count("/") > _DEEPEST
                 info = os.stat(name, dir_fd=top, follow_symlinks=False)
-            except (UnicodeEncodeError, OSError):
+            except UnicodeEncodeError:
+                self._leave("name", inner)
                 continue
-            if stat.S_ISDIR(info.st_mode):
+            except OSError:
+                continue
+            if long:
+                self._leave("room", inner)
+            elif stat.S_ISDIR(info.st_mode):
                 self._enter(top, name, inner)
             elif stat.S_ISREG(info.st_mode):
                 self._upper.add(inner)
                 self._walk_lower(inner)
-            else:  # a whiteout, link, FIFO, socket or device: what stood here before is gone
+            else:  # what stood here before is gone
                 self._walk_lower(inner)
+                if stat.S_ISLNK(info.st_mode):
+                    self._linked.add(inner)
+                    if os.readlink(name, dir_fd=top) != _target(self._tree.lower, inner):
+                        self._leave("link", inner)
+                elif info.st_rdev or not stat.S_ISCHR(info.st_mode):  # else a whiteout
+                    self._leave("kind", inner)
+
+    def _leave(self, reason: str, path: str) -> None:
+        count, paths = self.left_out.get(reason, (0, []))
+        shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
+        self.left_out[reason] = (count + 1, [*paths, shown[:200]][:_NAMED])
 
     def _enter(self, top: int, name: str, path: str) -> None:
         try:
@@ -218,12 +245,14 @@ class Delta:
             os.close(descriptor)
 
     def _walk_lower(self, path: str) -> None:
-        """Every regular file of the initial tree at or below ``path`` may be gone."""
+        """Every file and link of the initial tree at or below ``path`` may be gone."""
         info = _stat(self._tree.lower, path)
         if info is None:
             return
         if stat.S_ISREG(info.st_mode):
             self._lower.add(path)
+        elif stat.S_ISLNK(info.st_mode):
+            self._links.add(path)
         elif stat.S_ISDIR(info.st_mode):
             descriptor = os.open(path or ".", _DIRECTORY, dir_fd=self._tree.lower)
             try:
@@ -269,6 +298,14 @@ def _stat(top: int, path: str) -> "os.stat_result | None":
         return None
     finally:
         os.close(here)
+
+
+def _target(top: int, path: str) -> "str | None":
+    """Where a link leads; None where there is none. The tree is the host's: none on the way."""
+    try:
+        return os.readlink(path, dir_fd=top)
+    except OSError:
+        return None
 
 
 def _is_directory(top: int, path: str) -> bool:
