@@ -13,6 +13,8 @@ from tinyrepo import LIBRARY, git, repository, write
 
 from tadpole import process
 from tadpole.errors import SourceError, TadpoleError, TaskError
+from tadpole.grading.grader import PytestGrader
+from tadpole.outcome import GradeStatus
 from tadpole.repos.shelf import Shelf
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -172,6 +174,27 @@ async def test_a_task_alone_is_enough_to_rebuild_its_box(
     assert git(spec.tree, "rev-parse", "HEAD") == git(same.tree, "rev-parse", "HEAD")
     assert spec.env == same.env
     assert not (fresh.cache / "snapshots").exists()  # no suite had to run
+
+
+@pytest.mark.parametrize("extra", [AREA, "conftest.py", "tests/conftest.py"])
+async def test_nothing_is_graded_by_tests_that_changed_in_the_cache(
+    store: Store, snapshot: Snapshot, extra: str
+) -> None:
+    task = replace(new_task(snapshot, BUG), name="shapes-0002")
+    tree = (await store.spec(task)).tree
+    file, was = tree / extra, LIBRARY.get(extra)
+    file.unlink(missing_ok=True)  # not through the link that the pristine tree shares
+    file.write_text((was or "") + "# one line more\n")
+    try:
+        for some in (store, Store(store.cache, store.engine, store.pip)):
+            grade = await PytestGrader(store.engine, some).grade(task, [GONE, BUG])
+            assert (grade.status, grade.resolved) == (GradeStatus.INVALID, False)
+            assert f"{extra} of shapes-0002 was changed in the cache" in grade.reason
+    finally:
+        file.unlink()
+        if was is not None:
+            file.write_text(was)
+    assert (await store.spec(task)).tree == tree
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -131,6 +132,19 @@ async def one_commit(tree: Path) -> None:
         shutil.rmtree(tree / ".git" / name, ignore_errors=True)
         if (tree / ".git" / name).exists():
             (tree / ".git" / name).unlink()
+
+
+async def blobs(tree: Path, paths: Iterable[str]) -> dict[str, str]:
+    """What the commit of a :func:`one_commit` holds: git's names of contents, by path.
+
+    Paths that are not in it are left out. Raises SourceError.
+    """
+    asked = ("-C", str(tree), "ls-tree", "-z", "HEAD", "--", *paths)
+    listed = await _git(*asked, timeout=LOCAL_SECONDS)
+    if not listed.ok:
+        raise SourceError(f"git ls-tree failed in {tree}: {listed.last_line()}")
+    rows = (os.fsdecode(row).split("\t", 1) for row in listed.stdout.split(b"\0") if row)
+    return {path: about.split(" ")[2] for about, path in rows}
 
 
 async def _git(*arguments: str, timeout: float) -> process.Finished:

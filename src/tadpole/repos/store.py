@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from tadpole.errors import TaskError
 from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.repos import baseline, box, files, git, source
+from tadpole.repos.committed import Committed
 from tadpole.repos.pip import Pip
 from tadpole.repos.recipe import recipe_for, release
 from tadpole.repos.runtime import Project, Runtime, Runtimes
@@ -35,6 +36,7 @@ class Store:
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             WeakKeyDictionary()  # a semaphore belongs to one event loop
         )
+        self._committed = Committed()
         self._sources = Shelf(self.cache / "sources")
         self._snapshots = Shelf(self.cache / "snapshots")
         self._trees = Shelf(self.cache / "trees")
@@ -117,11 +119,13 @@ class Store:
     async def spec(self, task: Task) -> SandboxSpec:
         """The box of an agent at this task; builds what the cache lacks, from the task alone.
 
-        Raises SourceError or TaskError.
+        Raises SourceError or TaskError, also where its tests in the cache are not what they were.
         """
         _, built = await self._rebuilt(task)
         await asyncio.to_thread(box.modules)
-        return self._spec(await self.tree(task), built.venv, task.recipe)
+        tree = await self.tree(task)
+        await self._committed.check(task, tree)
+        return self._spec(tree, built.venv, task.recipe)
 
     def box(self, snapshot: Snapshot, tree: Path | None = None) -> SandboxSpec:
         """A box over the pristine tree (or another) in the runtime of a snapshot."""
