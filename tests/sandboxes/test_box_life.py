@@ -14,6 +14,7 @@ import pytest
 
 from tadpole.errors import SandboxDied
 from tadpole.protocols import Limits, SandboxSpec
+from tadpole.sandboxes.orphans import sweep
 from tadpole.sandboxes.probe import command_lines
 from tadpole.settings import BoxKind
 
@@ -196,6 +197,51 @@ def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how, t
         time.sleep(0.02)
     if how is signal.SIGKILL and kind is not BoxKind.CONTAINER:
         assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
+
+
+CUT = """
+import subprocess, sys, time
+from pathlib import Path
+from tadpole.protocols import SandboxSpec
+from tadpole.sandboxes import bubblewrap
+from tadpole.sandboxes.layout import Layout
+class Held(Layout):
+    def _arguments(self, sources, status):  # the monitor waits for a byte on the wire
+        held = ["--unshare-user", "--info-fd", "2", "--userns-block-fd", "0"]
+        return [*held, *super()._arguments(sources, status)]
+made = Held(SandboxSpec(Path(sys.argv[1])), bubblewrap.bubblewrap(), bubblewrap.TOOLBOX)
+monitor = bubblewrap._spawn(made)
+while monitor.init_pid() is None: time.sleep(0.01)
+other = subprocess.Popen(["sleep", sys.argv[2]], pass_fds=[monitor.control.fileno()])
+print(monitor.init_pid(), other.pid, flush=True)
+time.sleep(600)
+"""
+
+
+async def test_what_a_start_that_is_cut_by_a_kill_leaves_ends_with_the_next_one(start, tree, kind):
+    """The only moment in which a process outlives its controller: bubblewrap's own start."""
+    if kind is BoxKind.CONTAINER:
+        pytest.skip("another program starts it")
+    running = await start()
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CUT, tree.parent, "600"], stdout=subprocess.PIPE, text=True
+    )
+    init, holder = map(int, controller.stdout.readline().split())
+    try:
+        assert init not in sweep()  # it is being started
+        controller.kill()
+        controller.wait(timeout=20)
+        deadline = time.monotonic() + 20
+        while init not in sweep():
+            assert time.monotonic() < deadline and Path(f"/proc/{init}").exists()
+            await asyncio.sleep(0.02)
+        while Path(f"/proc/{init}").exists():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+    finally:
+        controller.kill()
+        os.kill(holder, signal.SIGKILL)
+    assert (await running.exec(["echo", "alive"], timeout=60)).stdout == "alive\n"
 
 
 @pytest.mark.slow

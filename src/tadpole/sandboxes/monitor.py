@@ -35,7 +35,8 @@ class Monitor:
         """Wait until the init is known, at most ``seconds``.
 
         A monitor that is killed between the two leaves an init that waits for it for ever: it
-        asks to die with its parent only later.
+        asks to die with its parent only later. (Where the controller itself is killed there:
+        :mod:`tadpole.sandboxes.orphans`.)
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

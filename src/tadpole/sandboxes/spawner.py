@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tadpole.sandboxes.launcher import Launched, Launcher
+from tadpole.sandboxes.orphans import sweep
 
 Process = subprocess.Popen[bytes] | Launched
 
@@ -31,6 +32,7 @@ class Spawner:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._started: weakref.WeakSet[Process] = weakref.WeakSet()
         self._launcher = Launcher()
+        self._swept = False
         threading.Thread(target=self._work, name="tadpole-spawner", daemon=True).start()
         atexit.register(self._kill_all, os.getpid())
 
@@ -50,6 +52,9 @@ class Spawner:
 
     def _start(self, job: Callable[[], Process]) -> Process:
         process: Process = self._in_thread(job)
+        if not self._swept:
+            self._swept = True
+            self._jobs.put((sweep, Future()))  # nobody waits for it
         self._started.add(process)
         return process
 
