@@ -2,10 +2,11 @@
 
 python bench/fuzz_toolbox.py --seconds 600 [--seed N] [--engine session|flat|container]
 
-Ends with the count of messages and of failures; exit code 1 where there was a failure. A failure
-is whatever the contract does not allow: another exception than it names, an observation that is
-no text, a box that dies of a well-formed message or outlives a broken one, an answer past its
-deadline, a changed host tree, a process that is left.
+Ends with the counts of frames by kind, of boxes, of deaths and of failures; exit code 1 where there
+was a failure. A box that died is made again, and the messages go on. A failure is whatever the
+contract does not allow: another exception than it names, an observation that is no text, a box
+that dies of a well-formed message or outlives a broken one, an answer past its deadline, a changed
+host tree, a process that is left.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from typing import Any
 
 import click
 
-from tadpole.errors import SandboxDied
+from tadpole.errors import SandboxDied, SandboxError, SandboxUnavailable
 from tadpole.leaf.toolbox import PARAMETERS
 from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes import ladder
@@ -65,6 +66,9 @@ mkdir -p pkg; printf 'value = 1\n' > pkg/b.py; printf 'a\r\nb\n' > a.py
 printf '\xff' > $'\xff'
 for i in $(seq 3000); do : > f$i; done
 mv pkg dir2; ln -s /etc pkg
+d=dir; for i in $(seq 700); do d=$d/d; done; mkdir -p $d; : > $d/x
+for i in $(seq 60); do mkdir $(printf 'n%.0s' $(seq 250)); cd n*; done; : > x
+git init -q dir/own; ln -s ../a.py dir/own/b.py; mknod dir/null c 0 0
 ulimit -n 3; ls
 cd /; rm -r *
 """.strip().splitlines()
@@ -78,23 +82,49 @@ class Fuzzer:
         self.sent: Counter[str] = Counter()
         self.refused = 0
         self.failures: list[str] = []
-        self.boxes = 0
+        self.boxes = self.deaths = 0
 
     async def run(self, seconds: float) -> None:
         """Send messages until the time is over."""
-        until = time.monotonic() + seconds
+        begun = told = time.monotonic()
+        until = begun + seconds
         while time.monotonic() < until:
-            box = await self._box()
+            try:
+                await self._life(until)
+            except SandboxUnavailable:
+                raise
+            except SandboxError as error:  # one that does not start
+                self.failures.append(f"box {self.boxes}: {error}")
+                await asyncio.sleep(1)
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                click.echo(f"{told - begun:.0f} s: {self.counts()}", err=True)
+
+    async def _life(self, until: float) -> None:
+        """One box with its messages, and one that gets a broken frame."""
+        box = await self._box()
+        try:
             for _ in range(MESSAGES_PER_BOX):
                 if time.monotonic() >= until:
                     break
                 kind = self.random.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
                 if not await self._one(box, kind):
                     break
+        finally:
             await box.close()
-            broken = await self._box()
+        broken = await self._box()
+        try:
             await self._raw(broken)
+        finally:
             await broken.close()
+
+    def counts(self) -> str:
+        """How much of what was sent, for a person."""
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.sent.most_common())
+        return (
+            f"{sum(self.sent.values()):,} frames ({kinds}; {self.refused:,} of them refused) to "
+            f"{self.boxes} boxes, {self.deaths} of which died: {len(self.failures)} failures"
+        )
 
     async def _box(self) -> Session:
         self.boxes += 1
@@ -113,6 +143,7 @@ class Fuzzer:
                 self.failures.append(f"{shown}: no answer in {LONGEST + 5:g} s")
                 return False
         except SandboxDied as error:
+            self.deaths += 1
             self.failures.append(f"{shown}: the box died: {error}")
             return False
         except asyncio.CancelledError:
@@ -264,13 +295,9 @@ def main(seconds: float, seed: int, engine: str) -> None:
             fuzzer.failures.append("the host's tree was changed")
     if _children():
         fuzzer.failures.append(f"{_children()} processes are left")
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in fuzzer.sent.most_common())
     for failure in fuzzer.failures[:20]:
         click.echo(f"FAILED {failure}")
-    click.echo(
-        f"{sum(fuzzer.sent.values()):,} messages ({kinds}; {fuzzer.refused:,} of them refused) to "
-        f"{fuzzer.boxes} boxes, seed {seed}: {len(fuzzer.failures)} failures"
-    )
+    click.echo(f"seed {seed}, {seconds:g} s: {fuzzer.counts()}")
     sys.exit(bool(fuzzer.failures))
 
 

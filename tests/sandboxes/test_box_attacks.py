@@ -282,10 +282,11 @@ async def test_no_descriptors_and_no_terminal(box):
     assert result.stdout == "0\n1\n2\nnot a tty\n"
 
 
-async def test_nul_bytes_in_names(box):
-    for call in (box.read("a\0b"), box.exec(["cat", "a\0b"], timeout=20)):
-        with pytest.raises(ValueError):
-            await call
+async def test_nul_bytes_and_half_pairs_in_names(box):
+    for name in ("a\0b", "a\ud800b"):
+        for call in (box.read(name), box.exec(["cat", name], timeout=20)):
+            with pytest.raises(ValueError):
+                await call
     assert (await box.tool("Read", {"file_path": "a\0b"})).error
     assert (await bash(box, "echo alive")).stdout == "alive\n"
 

@@ -9,8 +9,8 @@ mounted for it (read-only), reaching a network or another box, seeing or signall
 outside, keeping processes after a call or after the end, using more processes, disk, inodes,
 output or (within a tenth of a second) memory and processor time than its limits. Everything of
 a box dies with the controller, also by kill -9 (in the milliseconds of a start, with the next
-start of any controller: :mod:`tadpole.sandboxes.orphans`). Host uid 0 is never used: root becomes an
-otherwise unused user first.
+start of any controller: :mod:`tadpole.sandboxes.orphans`). Host uid 0 is never used: root becomes
+an otherwise unused user first.
 
 Does not protect against: bugs in the host's kernel, which all boxes share (for tenants who do
 not trust each other put a virtual machine around it); side channels; all cores being busy

@@ -133,6 +133,8 @@ class _Run:
         given = (filter_read, status_write) if commands.nested else ()
         prefix = _seal(commands, *given) if given else []
         try:
+            for word in argv:
+                os.fsencode(word)  # half a surrogate pair: told here, as ValueError
             self._process = Child(
                 prefix + argv,
                 environment=commands.environment,
@@ -144,7 +146,7 @@ class _Run:
         except (OSError, ValueError) as error:
             os.close(self._status_fd)
             if isinstance(error, ValueError) or getattr(error, "errno", 0) == errno.E2BIG:
-                raise  # the caller's words: a NUL byte, too long
+                raise  # the caller's words: a NUL byte, no text, too long
             raise Failure(f"cannot start a command: {error}") from error
         finally:
             os.close(filter_read)
