@@ -6,9 +6,12 @@ it. Standard library only, Python 3.8+.
 Guards against: changed files that walk frames, collect the process's objects, trace it or read
 ``/proc``, which is how a report is forged and how the expected value is read out of a test. The
 interpreter's audit events say so before it happens; files that did such things before the change
-are not listened to. And against new classes whose instances are equal to anything, or to any
-number, text or collection. Does not guard against: code that hides which file it comes from, or
-that leaves the looking to an unchanged file; instances that become equal to much only later.
+are not listened to. Nor does it help them to do it from a file that they write first, or to give
+their code the name of another file. And against new classes whose instances are equal to anything,
+or to any number, text or collection.
+
+Does not guard against: code that leaves the looking to a function of an unchanged file; instances
+that become equal to much only later.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import time
+import traceback
 import typing
 
 if typing.TYPE_CHECKING:
@@ -24,44 +29,91 @@ if typing.TYPE_CHECKING:
 _LOOKS = frozenset(
     {"sys._getframe", "sys._current_frames", "sys._getframemodulename"}
     | {"gc.get_objects", "gc.get_referrers", "gc.get_referents"}
-    | {"sys.settrace", "sys.setprofile", "ctypes.dlopen", "ctypes.addressof"}
+    | {"sys.settrace", "sys.setprofile", "ctypes.dlopen", "ctypes.addressof", "marshal.loads"}
 )
 _FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+_TICK = 20_000_000  # ns: a file system's clock is that much behind, and no more
 
 
-def open_alarm(suspects: Collection[str], tell: Callable[[str], object]) -> None:
-    """Call ``tell`` with what code of a suspect file (absolute paths) is about to do."""
-    getframe, files = sys._getframe, frozenset(suspects)
-    through = frozenset({inspect.__file__})
+def open_alarm(
+    suspects: Collection[str], makers: Collection[str], tell: Callable[[str], object]
+) -> None:
+    """Call ``tell`` with what code of a suspect file (absolute paths) is about to do.
+
+    ``makers``: those of them that have no business in giving code the name of a file.
+    """
+    getframe, files, forging = sys._getframe, frozenset(suspects), frozenset(makers)
+    through, stat, born = frozenset({inspect.__file__}), os.stat, time.time_ns() - _TICK
+    lists = frozenset({traceback.__file__})
     inside = False
+
+    def made_since(file: str) -> bool:
+        try:
+            return stat(file).st_ctime_ns > born
+        except (OSError, ValueError):
+            return True
+
+    def looked(event: str, args: tuple[typing.Any, ...]) -> bool:
+        if event == "object.__getattr__":
+            return args[1] in _FRAMES
+        if event == "open":
+            return str(args[0]).startswith("/proc/")
+        return event in _LOOKS
+
+    def forged(event: str, args: tuple[typing.Any, ...]) -> bool:
+        name = args[1] if event in ("compile", "code.__new__") else None
+        if not isinstance(name, str) or name[:1] == "<":
+            return False
+        return name not in files if event == "code.__new__" else not same_text(name, args[0])
 
     def hook(event: str, args: tuple[typing.Any, ...]) -> None:
         nonlocal inside
-        if inside:
-            return
-        if event == "object.__getattr__":
-            if args[1] not in _FRAMES:
-                return
-        elif event == "open":
-            if not str(args[0]).startswith("/proc/"):
-                return
-        elif event not in _LOOKS:
+        if inside or event not in _HEARD:
             return
         inside = True
         try:
+            makes = forged(event, args)
+            if not makes and not looked(event, args):
+                return
+            skipped = through | lists if event == "sys._getframe" else through
             frame: typing.Any = getframe(1)
+            if event == "marshal.loads" and frame.f_code.co_filename.startswith(_IMPORTS):
+                return
             while frame is not None:
                 file = frame.f_code.co_filename
-                if file not in through and file[:1] != "<":
+                if file not in skipped and file[:1] != "<":
                     break
                 frame = frame.f_back
-            if frame is not None and frame.f_code.co_filename in files:
+            if frame is None:
+                return
+            guilty = file in (forging if makes else files)
+            if not guilty and made_since(file):  # whose is it?
+                while frame is not None and frame.f_code.co_filename not in files:
+                    frame = frame.f_back
+                guilty = frame is not None
+            if guilty:
                 tell(event)
         finally:
             inside = False
 
     if files:
         sys.addaudithook(hook)
+
+
+_IMPORTS = "<frozen importlib"
+_HEARD = _LOOKS | {"object.__getattr__", "open", "compile", "code.__new__"}
+
+
+def same_text(name: str, source: object) -> bool:
+    """Whether ``source``, about to be compiled under that name, is what the file holds."""
+    try:
+        with open(name, "rb") as stream:
+            held = stream.read()
+    except (OSError, ValueError):
+        return False
+    if isinstance(source, str):
+        return source.split() == held.decode("utf-8", "replace").split()
+    return source == held
 
 
 def probes() -> list[tuple[object, object]]:

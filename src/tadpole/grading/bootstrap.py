@@ -327,7 +327,7 @@ def main() -> None:
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])
     observer = Observer(job, send, loaded)
-    open_alarm(job["suspects"], functools.partial(send, "alarm"))
+    open_alarm(job["suspects"], job["makers"], functools.partial(send, "alarm"))
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]

@@ -65,9 +65,10 @@ class Job:
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
     later: Sequence[FileChange] = ()
-    # Changed files, as absolute paths: those that have no business in frames, and those in which
-    # nothing was or has to be comparable.
+    # Changed files, as absolute paths: those that have no business in frames, in making code, and
+    # those in which nothing was or has to be comparable.
     suspects: Sequence[str] = ()
+    makers: Sequence[str] = ()
     equals: Sequence[str] = ()
     directory: str = field(default_factory=lambda: f"/tmp/grading-{secrets.token_hex(8)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
@@ -85,6 +86,7 @@ class Job:
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
             "suspects": list(self.suspects),
+            "makers": list(self.makers),
             "equals": list(self.equals),
             "directory": self.directory,
             "key": self.key.hex(),
@@ -199,6 +201,8 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
     kind, _, rest = text.partition(" ")
     if kind == "changed":
         facts.tampered = f"the tested code replaced a part of the test runner: {rest[:200]}"
+    elif kind == "alarm" and rest in ("compile", "code.__new__"):
+        facts.tampered = f"the change gave code the name of another file: {rest}"
     elif kind == "alarm":
         facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
     elif kind == "equal":

@@ -77,7 +77,8 @@ def graded_ids(task: Task) -> tuple[str, ...]:
     return ids
 
 
-_LOOKING = re.compile(rb"frame|\bgc\b|settrace|setprofile|ctypes|/proc|inspect")
+_LOOKING = re.compile(rb"frame|\bgc\b|settrace|setprofile|ctypes|/proc|inspect|marshal")
+_MAKING = re.compile(rb"(?<![.\w])compile\(|CodeType|co_filename")
 _COMPARING = re.compile(rb"__eq__")
 
 
@@ -111,6 +112,7 @@ def _job(
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
         later=later,
         suspects=new_to(_LOOKING, task, spec, accepted),
+        makers=new_to(_MAKING, task, spec, accepted),
         equals=new_to(_COMPARING, task, spec, accepted),
         seconds=max(1, math.ceil(task.test_seconds)),
         must_fail=must_fail_names(ids),
