@@ -97,8 +97,9 @@ class LeftOut:
     paths: tuple[str, ...]  # the first of them; as texts for a person, not to be opened
 
     def __str__(self) -> str:
-        more = self.count - len(self.paths)
-        told = f"{self.reason.value}: {', '.join(map(ascii, self.paths))}"
+        shown = self.paths[:20]
+        more = self.count - len(shown)
+        told = f"{self.reason.value}: {', '.join(map(ascii, shown))}"
         return f"{told} and {more} more" if more else told
 
 

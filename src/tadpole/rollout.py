@@ -11,13 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
-from tadpole.grading.patch import file_of, git_patch, without_ignored
+from tadpole.grading.patch import file_of, git_patch, without_ignored, worth_telling
 from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.loop import run_episode
 from tadpole.leaf.recovery import RecoveringSandbox
 from tadpole.outcome import STOP_POLICY, GradeStatus, StopReason, outcome_of
-from tadpole.protocols import ChatModel, Grader, LeftOut, Sampling, SandboxEngine, TokenPolicy
+from tadpole.protocols import (
+    ChatModel,
+    Grader,
+    LeftOut,
+    Sampling,
+    Sandbox,
+    SandboxEngine,
+    TokenPolicy,
+)
 from tadpole.repos.store import Store
 from tadpole.rl.reward import raw_reward
 from tadpole.rundir import RunDir
@@ -97,6 +105,7 @@ class Rollout:
         except (SandboxStartError, SandboxDied) as error:
             return self._unstarted(task, seed, str(error)), (), None
         delta: tuple[FileChange, ...] = ()
+        left_out: tuple[LeftOut, ...] = ()
         try:
             trace = await run_episode(
                 task_id=task.id,
@@ -112,7 +121,7 @@ class Rollout:
             )
             if STOP_POLICY[trace.stop].grade:
                 try:
-                    delta = await self._recorded(task, await sandbox.delta())
+                    delta, left_out = await self._recorded(task, sandbox)
                 except SandboxDied as error:  # its steps are evidence, its tree is gone
                     lost = {"stop": StopReason.TOOL_ERROR, "error": str(error)}
                     trace = trace.model_copy(update=lost)
@@ -122,7 +131,7 @@ class Rollout:
         if not STOP_POLICY[trace.stop].grade:
             return trace, delta, None
         begun = time.monotonic()
-        grade = _told(await self.grader.grade(task, delta), sandbox.left_out)
+        grade = _told(await self.grader.grade(task, delta), left_out)
         self.seconds_grading += time.monotonic() - begun
         return trace, delta, grade
 
@@ -138,12 +147,20 @@ class Rollout:
             error=error,
         )
 
-    async def _recorded(self, task: Task, delta: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
-        """The part of ``delta`` that a patch holds: what is graded is what is recorded."""
-        if not delta:
-            return ()
+    async def _recorded(
+        self, task: Task, sandbox: Sandbox
+    ) -> tuple[tuple[FileChange, ...], tuple[LeftOut, ...]]:
+        """What a patch holds of a change (what is graded is what is recorded), and what not."""
+        delta, left_out = await sandbox.delta(), sandbox.left_out
+        if not delta and not left_out:
+            return (), ()
         tree = await self.store.tree(task)
-        return await asyncio.to_thread(without_ignored, delta, lambda path: file_of(tree, path))
+
+        def read(path: str) -> FileChange | None:
+            return file_of(tree, path)
+
+        told = await asyncio.to_thread(worth_telling, left_out, delta, read)
+        return await asyncio.to_thread(without_ignored, delta, read), told
 
     async def _base(self, task: Task, delta: tuple[FileChange, ...]) -> dict[str, FileChange]:
         """The start tree's versions of the files that ``delta`` touches."""
@@ -156,7 +173,7 @@ def _told(grade: Grade, left_out: Sequence[LeftOut]) -> Grade:
     """The grade, and what of the agent's work is in no patch and so was not graded."""
     if not left_out or grade.status is GradeStatus.INVALID:
         return grade
-    paths = tuple(path for one in left_out for path in one.paths)
+    paths = tuple(path for one in left_out for path in one.paths[:20])
     reason = f"{grade.reason} (not in the patch: {'; '.join(map(str, left_out))})"
     return grade.model_copy(update={"dropped": (*grade.dropped, *paths), "reason": reason[:2000]})
 

@@ -1,6 +1,7 @@
 """Grading in a real box: what passes, what does not, and what could not be told."""
 
 import asyncio
+import sys
 from dataclasses import replace
 
 import pytest
@@ -261,6 +262,35 @@ async def test_nothing_is_written_to_the_start_tree(grader, tree, task):
     await grader.grade(task, task.gold)
     assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
     assert TESTS not in [path.read_bytes() for path in tree.rglob("*") if path.is_file()]
+
+
+_watching = False
+_started: list[str] = []
+
+
+def _watch(event, arguments):
+    """What this process starts; a hook cannot be taken out again."""
+    if _watching and event == "subprocess.Popen":
+        _started.append(str(arguments[1][0]))
+
+
+async def test_grading_shares_no_place_with_an_agent_and_starts_no_git_here(engine, store, task):
+    global _watching
+    marks = ["/tmp/mark", "/dev/shm/mark", "/repo/mark", "/repo/.git/hooks/post-checkout"]
+    agent = await engine.start(await store.spec(task))
+    sys.addaudithook(_watch)
+    try:
+        script = f"mkdir -p .git/hooks; touch {' '.join(marks)}; ls {' '.join(marks)}"
+        assert (await agent.exec(["/bin/bash", "-c", script], timeout=30)).code == 0
+        look = f"\nimport os\nassert not [path for path in {marks} if os.path.exists(path)]\n"
+        delta = [FileChange("calc/core.py", GOOD + look.encode()), FileChange(".git/config", b"x")]
+        _watching = True
+        grade = await PytestGrader(engine, store).grade(task, delta)
+    finally:
+        _watching = False
+        await agent.close()
+    assert grade.resolved, grade
+    assert "git" not in [program.rpartition("/")[2] for program in _started]
 
 
 async def test_tests_of_every_kind_pass(engine, tmp_path):

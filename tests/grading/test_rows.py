@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from tadpole.evals.validity import validate_tasks
-from tadpole.grading.patch import file_of, git_patch, without_ignored
+from tadpole.grading.patch import file_of, git_patch, without_ignored, worth_telling
 from tadpole.progress import Progress
+from tadpole.protocols import LeftOutReason
 from tadpole.task import FileChange
 
 
@@ -38,21 +39,27 @@ async def changed(engine, store, task, work, command):
     try:
         done = await box.exec(["/bin/bash", "-c", command], timeout=30)
         assert done.code == 0, done
-        delta = await box.delta()
+        delta, left_out = await box.delta(), box.left_out
     finally:
         await box.close()
-    return without_ignored(delta, lambda path: file_of(work, path))
+
+    def read(path):
+        return file_of(work, path)
+
+    told = {one.reason: one.paths for one in worth_telling(left_out, delta, read)}
+    return without_ignored(delta, read), told
 
 
 async def test_p1_p7_what_the_agent_did_is_recorded_and_what_is_ignored_or_was_built_is_not(
     engine, store, task, work
 ):
-    delta = await changed(
+    delta, told = await changed(
         engine,
         store,
         task,
         work,
-        "echo 'x = 2' > a.py; echo 1 > new.py; echo 1 > x.log; echo more >> kept.log; rm gone.py",
+        "echo 'x = 2' > a.py; echo 1 > new.py; echo 1 > x.log; echo more >> kept.log; rm gone.py;"
+        "ln -s a.py link.log",
     )
     assert [(change.path, change.content) for change in delta] == [
         ("a.py", b"x = 2\n"),
@@ -60,10 +67,11 @@ async def test_p1_p7_what_the_agent_did_is_recorded_and_what_is_ignored_or_was_b
         ("kept.log", b"recorded although it looks ignored\nmore\n"),
         ("new.py", b"1\n"),
     ]
+    assert told == {}
 
 
 async def test_p1_the_rules_are_those_of_the_final_tree(engine, store, task, work):
-    delta = await changed(
+    delta, _ = await changed(
         engine, store, task, work, "echo '*.tmp' > .gitignore; mkdir d; touch d/a.tmp d/b.log"
     )
     assert [change.path for change in delta] == [".gitignore", "d/b.log"]
@@ -71,8 +79,9 @@ async def test_p1_the_rules_are_those_of_the_final_tree(engine, store, task, wor
 
 async def test_p6_a_nested_repository_becomes_files_and_no_link(engine, store, task, work):
     nested = "mkdir -p sub/.git && echo x > sub/.git/config && echo 1 > sub/a.py"
-    delta = await changed(engine, store, task, work, f"{nested}; ln -s a.py link.py")
+    delta, told = await changed(engine, store, task, work, f"{nested}; ln -s a.py link.py")
     assert [change.path for change in delta] == ["sub/a.py"]
+    assert told == {LeftOutReason.REPOSITORY: ("sub",), LeftOutReason.LINK: ("link.py",)}
     patch = git_patch({}, delta)
     assert b"160000" not in patch and b"sub/.git" not in patch
 

@@ -146,7 +146,7 @@ async def test_more_files_than_fit_leave_the_new_ones_out(box):
     assert len(found) == 5000
     [left_out] = box.left_out
     assert (left_out.reason, left_out.count) == (LeftOutReason.ROOM, 1001)
-    assert len(left_out.paths) == 20 and str(left_out).endswith("' and 981 more")
+    assert len(left_out.paths) == 1000 and str(left_out).endswith("' and 981 more")
     assert by_path(found)["run.sh"].content == b"v = 1\n"
 
 

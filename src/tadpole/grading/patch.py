@@ -11,10 +11,12 @@ Does not guard against: what the patched code does once a person applies and run
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tadpole import process
 from tadpole.errors import GraderError, UsageError
+from tadpole.protocols import LeftOut
 from tadpole.task import FileChange
 
 _SECONDS = 120.0
@@ -99,7 +101,36 @@ def without_ignored(
 
     ``read`` gives the base version of a file, None where there is none.
     """
-    new = [change.path for change in delta if change.content is not None and not read(change.path)]
+    made = [change.path for change in delta if change.content is not None]
+    gone = _ignored_of(made, delta, read)
+    return tuple(change for change in delta if change.path not in gone)
+
+
+def worth_telling(
+    left_out: Iterable[LeftOut],
+    delta: Sequence[FileChange],
+    read: Callable[[str], FileChange | None],
+) -> tuple[LeftOut, ...]:
+    """What a delta could not hold, without what git would not have recorded either.
+
+    ``read`` as for :func:`without_ignored`.
+    """
+    told = []
+    for one in left_out:
+        gone = _ignored_of(one.paths, delta, read)
+        paths = tuple(path for path in one.paths if path not in gone)
+        if one.count > len(gone):
+            told.append(replace(one, count=one.count - len(gone), paths=paths))
+    return tuple(told)
+
+
+def _ignored_of(
+    paths: Iterable[str],
+    delta: Sequence[FileChange],
+    read: Callable[[str], FileChange | None],
+) -> frozenset[str]:
+    """Those that are new and that .gitignore names, as it is after the change."""
+    new = [path for path in paths if not read(path)]
     changed = {change.path: change for change in delta}
     rules = {}
     for path in new:
@@ -109,8 +140,7 @@ def without_ignored(
             file = changed[name] if name in changed else read(name)
             if file is not None and file.content is not None:
                 rules[name] = file.content
-    gone = ignored(rules, new)
-    return tuple(change for change in delta if change.path not in gone)
+    return ignored(rules, new)
 
 
 def file_of(tree: Path, path: str) -> FileChange | None:

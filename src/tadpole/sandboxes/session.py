@@ -324,7 +324,7 @@ def _changes(
         for item, blob in zip(files, blobs, strict=True)
     ]
     left_out = [
-        LeftOut(LeftOutReason[reason.upper()], int(count), tuple(map(_shown, paths[:20])))
+        LeftOut(LeftOutReason[reason.upper()], int(count), tuple(map(_shown, paths[:1000])))
         for reason, (count, paths) in answer["left_out"].items()
     ]
     return tuple(found), tuple(left_out)

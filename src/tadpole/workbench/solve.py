@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tadpole.errors import ModelError, SandboxDied, UsageError
+from tadpole.grading.patch import worth_telling
 from tadpole.outcome import STOP_POLICY, StopReason
 from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.rundir import RunDir
@@ -181,8 +182,9 @@ class _Work:
             self.broken.append((trace.stop, trace.error))
             return
         change = change_of(self.base, got.delta)
-        if got.left_out:
-            more = (*change.left_out, *map(str, got.left_out))
+        told = worth_telling(got.left_out, got.delta, self.base.files.get)
+        if told:
+            more = (*change.left_out, *map(str, told))
             change = change.model_copy(update={"left_out": more})
         row = AttemptRow(
             number=number,

@@ -15,7 +15,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
 # Longer paths could not be named on the host, below a directory of its own.
 _LONGEST_PATH, _DEEPEST = 2000, 400
-_NAMED = 20  # of what is left out for one reason
+_NAMED = 1000  # of what is left out for one reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
