@@ -55,7 +55,8 @@ async def test_legitimate_work_of_every_kind_is_resolved(grader, task):
     delta = [
         FileChange(
             "calc/core.py",
-            b"from calc.deep.sums import add\r\n\r\nfrom calc.deep import double\r\n",
+            b"from calc.deep.sums import add\r\n\r\nfrom calc.deep import double\r\n"
+            b"import calc.log\r\n",
         ),
         FileChange("calc/deep/__init__.py", b"def double(a):\n    return a + a\n"),
         FileChange("calc/deep/sums.py", b"def add(a, b):\n    return a + b\n", executable=True),
@@ -63,6 +64,7 @@ async def test_legitimate_work_of_every_kind_is_resolved(grader, task):
         FileChange("old.txt", None),
         FileChange("new name \u00e9.txt", b"one\r\ntwo\r\n"),
         FileChange("tests/test_mine.py", b"def test_mine(): assert False\n"),
+        FileChange("calc/log.py", b"open('/repo/tests/new.log', 'w').write('mine')\n"),
     ]
     grade = await grader.grade(task, delta)
     assert grade.resolved, grade

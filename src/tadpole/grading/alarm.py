@@ -8,10 +8,11 @@ Guards against: changed files that walk frames, collect the process's objects, t
 interpreter's audit events say so before it happens; files that did such things before the change
 are not listened to. Nor does it help them to do it from a file that they write first, or to give
 their code the name of another file. And against new classes whose instances are equal to anything,
-or to any number, text or collection.
+or to any number, text or collection. And against changed files that write over test files, their
+helpers or their data, which would then say something else.
 
 Does not guard against: code that leaves the looking to a function of an unchanged file; instances
-that become equal to much only later.
+that become equal to much only later; files that are written by a program of their own.
 """
 
 from __future__ import annotations
@@ -36,16 +37,19 @@ _TICK = 20_000_000  # ns: a file system's clock is that much behind, and no more
 
 
 def open_alarm(
-    suspects: Collection[str], makers: Collection[str], tell: Callable[[str], object]
+    suspects: Collection[str],
+    makers: Collection[str],
+    tell: Callable[[str], object],
+    busy: list[bool],
 ) -> None:
     """Call ``tell`` with what code of a suspect file (absolute paths) is about to do.
 
-    ``makers``: those of them that have no business in giving code the name of a file.
+    ``makers``: those of them that have no business in giving code the name of a file. ``busy``:
+    what one hook does itself is nothing to the others; they share it.
     """
     getframe, files, forging = sys._getframe, frozenset(suspects), frozenset(makers)
     through, stat, born = frozenset({inspect.__file__}), os.stat, time.time_ns() - _TICK
     lists = frozenset({traceback.__file__})
-    inside = False
 
     def made_since(file: str) -> bool:
         try:
@@ -67,10 +71,9 @@ def open_alarm(
         return name not in files if event == "code.__new__" else not same_text(name, args[0])
 
     def hook(event: str, args: tuple[typing.Any, ...]) -> None:
-        nonlocal inside
-        if inside or event not in _HEARD:
+        if busy[0] or event not in _HEARD:
             return
-        inside = True
+        busy[0] = True
         try:
             makes = forged(event, args)
             if not makes and not looked(event, args):
@@ -94,13 +97,81 @@ def open_alarm(
             if guilty:
                 tell(event)
         finally:
-            inside = False
+            busy[0] = False
 
     if files:
         sys.addaudithook(hook)
 
 
 _IMPORTS = "<frozen importlib"
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+# Which of an event's arguments are places that change, or that will have another name to it.
+_PLACES = {
+    **{"os.rename": (0, 1), "os.link": (0, 1), "os.symlink": (1,)},
+    **{"os.remove": (0,), "os.truncate": (0,), "os.rmdir": (0,)},
+}
+
+
+def beside(root: str, ids: list[str]) -> list[str]:
+    """The files that lie beside the tests and below, as they are now."""
+    top = os.path.realpath(root)
+    places = {os.path.dirname(node.split("::", 1)[0]) for node in ids} - {""}
+    found = [os.path.join(top, node.split("::", 1)[0]) for node in ids]
+    for place in places:
+        for folder, _, names in os.walk(os.path.join(top, place)):
+            found += [os.path.join(folder, name) for name in names]
+    return found
+
+
+def open_guard(
+    changed: Collection[str],
+    tests: Collection[str],
+    tell: Callable[[str], object],
+    busy: list[bool],
+) -> None:
+    """Call ``tell`` when code of a changed file is about to write over a file of the tests.
+
+    ``changed``: absolute paths. ``tests``: those of all files beside the tests.
+    """
+    getframe, files, path, fsdecode = sys._getframe, frozenset(changed), os.path, os.fsdecode
+    kept = set(tests)
+    for file in tests:
+        while len(file := path.dirname(file)) > 1:
+            kept.add(file)
+
+    def named(event: str, args: tuple[typing.Any, ...]) -> list[str]:
+        if event == "open":
+            return [path.realpath(fsdecode(args[0]))]
+        names = [args[number] for number in _PLACES[event]]
+        heads = [path.split(fsdecode(name)) for name in names if isinstance(name, (str, bytes))]
+        return [path.join(path.realpath(head), tail) for head, tail in heads]
+
+    def hook(event: str, args: tuple[typing.Any, ...]) -> None:
+        if busy[0]:
+            return
+        if event == "open":
+            if not isinstance(args[2], int) or not args[2] & _WRITES:
+                return
+            if not isinstance(args[0], (str, bytes)):
+                return
+        elif event not in _PLACES:
+            return
+        busy[0] = True
+        try:
+            if kept.isdisjoint(named(event, args)):
+                return
+            frame: typing.Any = getframe(1)
+            while frame is not None and frame.f_code.co_filename not in files:
+                frame = frame.f_back
+            if frame is not None:
+                tell(event)
+        finally:
+            busy[0] = False
+
+    if files:
+        sys.addaudithook(hook)
+
+
 _HEARD = _LOOKS | {"object.__getattr__", "open", "compile", "code.__new__"}
 
 

@@ -14,7 +14,7 @@ all records before it, and the exit status is a number that only this run was to
 
 Does not guard against: code that knows this program and searches the process for the key and
 the observers (it runs in the same process, so it can); objects that compare equal to anything;
-helpers of the tests that are plain modules or data and are rewritten on disk at import. No
+helpers of the tests that another program is started to rewrite. No
 program inside one process can guard against all of it; :mod:`tadpole.grading.grader` says where
 a check from outside goes.
 """
@@ -44,7 +44,7 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tadpole.grading.alarm import equal_to_all, open_alarm
+    from tadpole.grading.alarm import beside, equal_to_all, open_alarm, open_guard
     from tadpole.grading.watch import open_watch, parts_of  # in the box: the same namespace
 
 
@@ -327,7 +327,9 @@ def main() -> None:
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])
     observer = Observer(job, send, loaded)
-    open_alarm(job["suspects"], job["makers"], functools.partial(send, "alarm"))
+    busy, kept = [False], beside(root, job["ids"])
+    open_guard(job["changed"], kept, functools.partial(send, "wrote"), busy)
+    open_alarm(job["suspects"], job["makers"], functools.partial(send, "alarm"), busy)
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]

@@ -65,8 +65,9 @@ class Job:
     env: Mapping[str, str]
     # Files of the change that pytest would read its configuration from: written once it has.
     later: Sequence[FileChange] = ()
-    # Changed files, as absolute paths: those that have no business in frames, in making code, and
-    # those in which nothing was or has to be comparable.
+    # Changed files, as absolute paths: all, those that have no business in frames, in making code,
+    # and those in which nothing was or has to be comparable.
+    changed: Sequence[str] = ()
     suspects: Sequence[str] = ()
     makers: Sequence[str] = ()
     equals: Sequence[str] = ()
@@ -85,6 +86,7 @@ class Job:
             "paths": self.paths,
             "env": dict(self.env),
             "later": {file.path: _encoded(file.content) for file in self.later},
+            "changed": list(self.changed),
             "suspects": list(self.suspects),
             "makers": list(self.makers),
             "equals": list(self.equals),
@@ -205,6 +207,8 @@ def _take(job: Job, facts: _Facts, text: str) -> None:
         facts.tampered = f"the change gave code the name of another file: {rest}"
     elif kind == "alarm":
         facts.tampered = f"the change looked into the process that tests it: {rest[:200]}"
+    elif kind == "wrote":
+        facts.tampered = f"the change wrote over files of the tests: {rest[:200]}"
     elif kind == "equal":
         facts.tampered = f"the change makes objects that are equal to anything: {rest[:200]}"
     elif kind == "at":

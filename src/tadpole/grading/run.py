@@ -111,6 +111,7 @@ def _job(
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
         later=later,
+        changed=[f"{spec.workdir}/{change.path}" for change in accepted],
         suspects=new_to(_LOOKING, task, spec, accepted),
         makers=new_to(_MAKING, task, spec, accepted),
         equals=new_to(_COMPARING, task, spec, accepted),
