@@ -131,8 +131,8 @@ def _update(model: str, way: str) -> dict[str, float]:
     count = sum(len(sample.tokens.ids) for sample in samples)
     taken: list[tuple[float, float]] = []  # seconds of a step, and of those in the model
     if trl is not None:
-        every = trl.update_seconds(loaded.model, loaded.tokenizer, samples, BUDGET, dtype, steps=STEPS)
-        taken = [(seconds, 0.0) for seconds in every]
+        given = (loaded.model, loaded.tokenizer, samples, BUDGET, dtype)
+        taken = [(seconds, 0.0) for seconds in trl.update_seconds(*given, steps=STEPS)]
     else:
         learner = Learner(
             loaded.model, lr=1e-6, dtype=dtype, micro_batch_tokens=BUDGET, max_mean_gap=1.0

@@ -206,9 +206,7 @@ def main(run, updates, lag, *more):
 
     if "once" in more:
         saved = run / "checkpoints"
-        print(
-            "kills", killed_often(work, lambda: len(checkpoints(saved)), 1, random.Random(5), 0.1)
-        )
+        killed_often(work, lambda: len(checkpoints(saved)), 1, random.Random(5), most=0.1)
     if "killed" in more:
         print("kills", killed_often(work, seen, 10, random.Random(5)), flush=True)
     work()

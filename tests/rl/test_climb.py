@@ -298,7 +298,7 @@ class TestOverlap:
 
     async def test_what_hangs_is_left_out_at_the_deadline(self, tmp_path):
         hangs = {("train-0001", "t1", 3)}
-        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 2.0}, hangs=hangs)
+        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 1.0}, hangs=hangs)
         rows = []
         await climb.run(tasks(), rows.append)
         climb.policy.close()
