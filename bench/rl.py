@@ -6,8 +6,8 @@
 TRL's GRPO trainer, or where the extra ``bench`` is not installed through padded rows with logits
 of the whole vocabulary. Both train the same float32 weights in the same number format, on as many
 threads, with micro-batches of as many tokens and all activations kept. Each has a process of its
-own; the first step only warms up, and the faster of the others counts. Peak memory is what came on
-top of what the process held before it loaded the model. *Rollout*: 16 multi-turn episodes at a
+own; the first step only warms up, and the faster of the others counts. Peak memory is the weights
+and what came on top of all that the process held once they were loaded. *Rollout*: 16 multi-turn episodes at a
 time, and `generate` of transformers called per turn and episode on a model of the same format.
 *Lag*: the scheduler, simulated (bench/schedule.py).
 """
@@ -124,9 +124,10 @@ def _update(model: str, way: str) -> dict[str, float]:
     """Rates are of all tokens of the trajectories; those of a prompt count in each of them."""
     trl = None
     if way == "trl":
-        from bench import trl_update as trl  # imported first: its own memory is not the update's
-    before = _memory("VmRSS")
+        from bench import trl_update as trl
     loaded, dtype = _load(model, torch.float32), pick_dtype("auto", "cpu")
+    weights = sum(w.nbytes for w in loaded.model.parameters()) / 2**20
+    before = _memory("VmRSS") - weights  # imports are no part of an update
     samples = _batch(loaded.model.config.vocab_size)
     count = sum(len(sample.tokens.ids) for sample in samples)
     taken: list[tuple[float, float]] = []  # seconds of a step, and of those in the model

@@ -76,6 +76,15 @@ class TestSharedPrefix:
         }
         assert work[True] == 9 + 18 < work[False]
 
+    @pytest.mark.parametrize(("prompt", "rest", "rows"), [(200, 20, 1), (200, 180, 2), (9, 200, 8)])
+    def test_a_row_is_as_long_as_pays(self, prompt, rest, rows):
+        """Attention costs its square: long rests after a short prompt have rows of their own."""
+        ids = [1] * prompt + [2] * rest
+        found = list(micro_batches([sample(ids, prompt)] * 8, 1 << 20))
+        assert sum(len(batch.ids_BT) for batch in found) == rows
+        assert sum(len(batch.target_N) for batch in found) == 8 * rest
+        assert any(batch.shared for batch in found) == (rows < 8)
+
     def test_every_trainable_token_comes_once(self):
         samples = [*group(0), *group(1), *group(2, members=1)]
         for share in (True, False):
