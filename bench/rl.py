@@ -7,9 +7,9 @@ TRL's GRPO trainer, or where the extra ``bench`` is not installed through padded
 of the whole vocabulary. Both train the same float32 weights in the same number format, on as many
 threads, with micro-batches of as many tokens and all activations kept. Each has a process of its
 own; the first step only warms up, and the faster of the others counts. Peak memory is the weights
-and what came on top of all that the process held once they were loaded. *Rollout*: 16 multi-turn episodes at a
-time, and `generate` of transformers called per turn and episode on a model of the same format.
-*Lag*: the scheduler, simulated (bench/schedule.py).
+and what came on top of all that the process held once they were loaded. *Rollout*: 16 multi-turn
+episodes at a time, and `generate` of transformers called per turn and episode on a model of the
+same format. *Lag*: the scheduler, simulated (bench/schedule.py).
 """
 
 import asyncio
