@@ -159,18 +159,19 @@ def main(updates: int, seeds: int) -> None:
     """Print the tables."""
     published = Shape(updates=updates)
     click.echo("published shape: 6 engines, 32 x 8, 256 places, long-tailed lengths")
-    _table(published, seeds, [{"lag": lag} for lag in (0, 1, 3)])
+    table(published, seeds, [{"lag": lag} for lag in (0, 1, 3)])
     click.echo("\nby spread of the lengths (sigma), lag 0 and 1")
-    _table(published, seeds, [{"spread": s, "lag": g} for s in (0.0, 0.5, 1.2) for g in (0, 1)])
+    table(published, seeds, [{"spread": s, "lag": g} for s in (0.0, 0.5, 1.2) for g in (0, 1)])
     click.echo("\nby number of engines, lag 0, 1 and 3")
-    _table(
+    table(
         published,
         seeds,
         [{"engines": e, "lag": g} for e in (1, 16, 64) for g in (0, 1, 3)],
     )
 
 
-def _table(base: Shape, seeds: int, changes: list[dict[str, float]]) -> None:
+def table(base: Shape, seeds: int, changes: list[dict[str, float]]) -> None:
+    """Print a row for each change of ``base``; ratios are against the last one of lag 0."""
     click.echo(
         f"{'':<24}{'tokens/s':>10}{'ratio':>8}{'updates/h':>11}{'learner idle':>14}"
         f"{'mean lag':>10}{'wasted':>8}  share of tokens by lag"

@@ -34,9 +34,15 @@ class Clock(TrainerCallback):
 
 
 def update_seconds(
-    model: Any, tokenizer: Any, samples: Sequence[Sample], budget: int, dtype: torch.dtype
-) -> float:
-    """Seconds of one update on ``samples``, after one that warms up.
+    model: Any,
+    tokenizer: Any,
+    samples: Sequence[Sample],
+    budget: int,
+    dtype: torch.dtype,
+    *,
+    steps: int,
+) -> list[float]:
+    """Seconds of each of ``steps`` updates on ``samples``.
 
     ``budget``: tokens of a micro-batch, padding included, as for our learner.
     """
@@ -63,7 +69,7 @@ def update_seconds(
             lr_scheduler_type="constant",
             beta=0.0,
             loss_type="dapo",  # over all tokens of the update, as ours
-            max_steps=2,
+            max_steps=steps,
             gradient_checkpointing=False,  # as ours: memory and time are both compared
             bf16=dtype is torch.bfloat16,
             use_cpu=True,
@@ -82,7 +88,7 @@ def update_seconds(
             callbacks=[clock],
         )
         trainer.train()
-    return clock.seconds[-1]
+    return clock.seconds
 
 
 def _inputs(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 
@@ -9,3 +10,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # program that a test starts and then interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection of cycles need walk it again and again."""
+    gc.collect()
+    gc.freeze()

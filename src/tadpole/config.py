@@ -114,14 +114,26 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:
-        moved = self.train.rounds > 1 or self.warmup.enabled is Switch.ON
-        if self.train.lora.rank and self.policy.engine is not EngineKind.INPROCESS and moved:
-            raise ValueError(
-                "train.lora.rank needs policy.engine inprocess where there are several rounds or a "
-                "warm-up: the servers do not have the weights that the adapters belong to; or say "
-                "train.lora.rank 0"
-            )
-        return self
+        if not self.train.lora.rank or self.policy.engine is EngineKind.INPROCESS:
+            return self
+        if self.warms_up:
+            how = self.warmup.enabled.value
+            moved, instead = f"a warm-up (warmup.enabled is {how})", "warmup.enabled off"
+        elif self.train.rounds > 1:
+            moved, instead = "another round to come", "train.rounds 1"
+        else:
+            return self
+        raise ValueError(
+            f"train.lora.rank needs policy.engine inprocess where there is {moved}: the servers "
+            "do not have the weights that the adapters belong to; say policy.engine inprocess, "
+            f"{instead} or train.lora.rank 0"
+        )
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether the policy is warmed up before anything else."""
+        switch = self.warmup.enabled
+        return switch is Switch.ON or (switch is Switch.AUTO and self.policy.model == EMBEDDED)
 
     def toml(self) -> str:
         """The resolved configuration as TOML; loading it gives an equal value."""

@@ -9,7 +9,6 @@ from tadpole.pilot import taskdir
 from tadpole.pilot.split import Part, SourceFile, load_split
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir
-from tadpole.settings import EMBEDDED, Switch
 from tadpole.task import Task
 from tadpole.workshop import Workshop
 
@@ -39,9 +38,7 @@ class Job:
     @property
     def warms_up(self) -> bool:
         """Whether the policy is warmed up before anything else."""
-        switch = self.config.warmup.enabled
-        embedded = self.config.policy.model == EMBEDDED
-        return switch is Switch.ON or (switch is Switch.AUTO and embedded)
+        return self.config.warms_up
 
     def seed(self, own: int) -> int:
         """The seed of a section: its own on top of that of the run."""

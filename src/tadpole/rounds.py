@@ -18,7 +18,7 @@ from tadpole.config import Config
 from tadpole.engines.cluster import Trainer
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.job import Job
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part, files_of, load_split
 from tadpole.rl.checkpoint import read_state
 from tadpole.rundir import MARKER, RunDir

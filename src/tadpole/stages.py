@@ -15,7 +15,7 @@ from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.leaf.identity import harness_identity
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.parts import assign, set_aside
 from tadpole.pilot.split import Part, Split, load_split
 from tadpole.prepared import Prepared, Trains, prepare_policy

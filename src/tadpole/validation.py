@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tadpole.evals.evaluate import TABLE as EVALUATION
 from tadpole.evals.evaluate import evaluate
+from tadpole.evals.intervals import mean_rate
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
 from tadpole.pilot.split import Part
@@ -98,5 +99,5 @@ def best_checkpoint(rundir: RunDir) -> Path:
 
 def pass_at_1(rundir: RunDir, fingerprint: str) -> float | None:
     """What a checkpoint came to on the validation tasks; None where it was not evaluated."""
-    found = Scoreboard.of(rundir.rows(TABLE, Attempt), fingerprint).pass_at_1
-    return found.value if found else None
+    tallies = Scoreboard.of(rundir.rows(TABLE, Attempt), fingerprint).tallies
+    return mean_rate(list(tallies.values())) if tallies else None

@@ -14,7 +14,7 @@ from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.grading.grader import PytestGrader
 from tadpole.job import Job
 from tadpole.leaf.calls import CallFormat, render
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.pilot import make
 from tadpole.pilot.split import Part, Place, Split, save_split
 from tadpole.progress import Progress

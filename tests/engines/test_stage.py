@@ -10,7 +10,7 @@ from tadpole.config import load
 from tadpole.engines.verl import stage
 from tadpole.engines.verl.places import Names, Places
 from tadpole.errors import TrainerError
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.rl.checkpoint import checkpoints, read_state
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rundir import RunDir

@@ -1,4 +1,7 @@
-"""The command line as a user meets it: real processes, exit codes, one line on stderr."""
+"""The command line as a user meets it: exit codes, one line on stderr.
+
+In processes of its own where the process matters; else the same entry point is called here.
+"""
 
 import json
 import os
@@ -27,6 +30,13 @@ def tadpole(*args: str | Path, cwd: Path | None = None, before: list[str] | None
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
+def called(capsys: pytest.CaptureFixture[str], *args: str | Path):
+    """What ``tadpole`` does in this process, with all its modules imported already."""
+    code = run(list(map(str, args)))
+    said = capsys.readouterr()
+    return subprocess.CompletedProcess(args, code, said.out, said.err)
+
+
 def one_line(text: str) -> str:
     assert text.startswith("tadpole: ") and text.count("\n") == 1, text
     return text
@@ -47,18 +57,37 @@ def test_help_lists_every_verb_and_loads_no_torch():
     done = tadpole("--help")
     assert done.returncode == 0 and done.stderr == ""
     assert all(verb in done.stdout for verb in VERBS)
-    code = "import sys, tadpole.cli.main as m; m.run(['--help']); print('torch' in sys.modules)"
+    slow = "{'torch', 'transformers', 'numpy', 'pydantic', 'asyncio'}"
+    code = f"import sys, tadpole.cli.main as m; m.run(['--help']); print({slow} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("False\n")
+    assert done.stdout.endswith("\nset()\n")
 
 
-def test_a_dry_run_prints_toml_that_resolves_to_itself(tmp_path: Path):
+def test_wrong_usage_as_a_program(tmp_path: Path):
+    done = tadpole("trian", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean train?" in one_line(done.stderr)
+
+
+def test_what_needs_no_weights_loads_no_torch(finished: RunDir):
+    """A second and more of a verb's start, where it imports one of them without need."""
+    slow = "{'torch', 'transformers', 'scipy', 'matplotlib'}"
+    verbs = [["audit", "provenance"], ["eval", "export"]]
+    runs = f"[m.run([*verb, {str(finished.path)!r}]) for verb in {verbs}]"
+    code = f"import sys, tadpole.cli.main as m; {runs}; print({slow} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nset()\n")
+
+
+def test_a_dry_run_prints_toml_that_resolves_to_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     first = tadpole("train", "--train.lr", "2e-5", "--train.shuffle_rewards", "--dry-run")
     assert first.returncode == 0
     assert tomllib.loads(first.stdout)["train"]["lr"] == 2e-5
     assert tomllib.loads(first.stdout)["train"]["shuffle_rewards"] is True
     (tmp_path / "my.toml").write_text(first.stdout)
-    again = tadpole("train", "--config", tmp_path / "my.toml", "--dry-run")
+    again = called(capsys, "train", "--config", tmp_path / "my.toml", "--dry-run")
     assert again.stdout == first.stdout
 
 
@@ -81,8 +110,15 @@ def test_a_dry_run_prints_toml_that_resolves_to_itself(tmp_path: Path):
         (["tasks", "validate", "none"], "none holds no tasks"),
     ],
 )
-def test_wrong_usage_is_exit_2_and_one_line(tmp_path: Path, args: list[str], line: str):
-    done = tadpole(*args, cwd=tmp_path)
+def test_wrong_usage_is_exit_2_and_one_line(
+    tmp_path: Path,
+    args: list[str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    done = called(capsys, *args)
     assert done.returncode == 2
     assert line in one_line(done.stderr)
     assert done.stdout == ""
@@ -95,12 +131,12 @@ def test_report_prints_the_path_and_nothing_else(finished: RunDir, tmp_path: Pat
     assert (tmp_path / "x.html").read_bytes().startswith(b"<!doctype html>")
 
 
-def test_show_lists_tasks_and_shows_one(tmp_path: Path):
+def test_show_lists_tasks_and_shows_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for number in range(2):
         save(make_task(number), tmp_path)
-    done = tadpole("tasks", "show", tmp_path, "--json")
+    done = called(capsys, "tasks", "show", tmp_path, "--json")
     assert [row["name"] for row in json.loads(done.stdout)] == ["boltons-0000", "boltons-0001"]
-    done = tadpole("tasks", "show", tmp_path / "boltons-0001", "--gold")
+    done = called(capsys, "tasks", "show", tmp_path / "boltons-0001", "--gold")
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
 
 
@@ -119,14 +155,16 @@ def test_tasks_are_validated_in_the_sandbox_that_was_asked_for(tmp_path: Path):
     assert "sandbox.engine is session" in one_line(done.stderr)
 
 
-def test_the_yield_of_a_run_as_table_json_and_page(finished: RunDir, tmp_path: Path):
-    done = tadpole("tasks", "yield", finished.path, "--html", tmp_path / "y.html")
+def test_the_yield_of_a_run_as_table_json_and_page(
+    finished: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    done = called(capsys, "tasks", "yield", finished.path, "--html", tmp_path / "y.html")
     assert done.returncode == 0 and done.stdout.splitlines()[1].split()[:2] == ["all", "39"]
     assert "CPU seconds: 58, 3.2 a task kept" in done.stdout
     assert b"no test notices the change" in (tmp_path / "y.html").read_bytes()
-    body = json.loads(tadpole("tasks", "yield", finished.path, "--json").stdout)
+    body = json.loads(called(capsys, "tasks", "yield", finished.path, "--json").stdout)
     assert (body["counts"]["made"], body["counts"]["kept"]) == (20, 18)
-    done = tadpole("tasks", "yield", tmp_path)
+    done = called(capsys, "tasks", "yield", tmp_path)
     assert done.returncode == 2 and "holds no journal of task making" in one_line(done.stderr)
 
 
@@ -163,8 +201,11 @@ def test_where_nothing_isolates_a_verb_refuses_before_any_work(tmp_path: Path, a
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_engine_that_there_is_not_is_wrong_usage(tmp_path: Path):
-    done = tadpole("tasks", "make", "--sandbox.engine", "none", cwd=tmp_path)
+def test_an_engine_that_there_is_not_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    done = called(capsys, "tasks", "make", "--sandbox.engine", "none")
     assert done.returncode == 2
     line = one_line(done.stderr)
     assert "sandbox.engine (from the command line)" in line and "'container'" in line
@@ -183,14 +224,14 @@ def test_doctor_tells_of_every_engine_what_it_holds():
     )
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(finished: RunDir, tmp_path: Path):
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(run: RunDir, tmp_path: Path):
     small = tmp_path / "small"
     small.mkdir()
-    box = [str(bubblewrap().path), "--dev-bind", "/", "/", "--size", "32768", "--tmpfs", str(small)]
+    box = [str(bubblewrap().path), "--dev-bind", "/", "/", "--size", "4096", "--tmpfs", str(small)]
     script = f'"$@"; code=$?; ls -A {small}; exit $code'
     done = tadpole(
         "report",
-        finished.path,
+        run.path,
         "--out",
         small / "report.html",
         before=[*box, "sh", "-c", script, "x"],
@@ -202,9 +243,11 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(finished: RunDi
 
 
 @pytest.mark.parametrize("inside", ["file/run", "x" * 300])
-def test_a_run_directory_that_cannot_be_is_wrong_usage(tmp_path: Path, inside: str):
+def test_a_run_directory_that_cannot_be_is_wrong_usage(
+    tmp_path: Path, inside: str, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "file").touch()
-    done = tadpole("tasks", "make", "--run", tmp_path / inside)
+    done = called(capsys, "tasks", "make", "--run", tmp_path / inside)
     assert done.returncode == 2
     assert "give another path" in one_line(done.stderr)
 
@@ -237,8 +280,10 @@ def test_dotted_settings_are_told_from_options():
     assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
 
 
-def test_tasks_doctor_refuses_what_is_no_repository(tmp_path: Path) -> None:
-    done = tadpole("tasks", "doctor", tmp_path / "nothing")
+def test_tasks_doctor_refuses_what_is_no_repository(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = called(capsys, "tasks", "doctor", tmp_path / "nothing")
     assert done.returncode == 2
     assert "there is no repository at" in one_line(done.stderr)
     assert done.stdout == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from synthetic import make_attempt, make_task
-from test_command_line import tadpole
+from test_command_line import called, tadpole
 
 from tadpole.config import Config
 from tadpole.errors import RunError
@@ -130,7 +130,7 @@ async def test_a_patch_that_is_gone_is_named_also_where_it_was_graded_before(job
     assert (after[0], *after[2:]) == (before[0], *before[2:])
 
 
-def test_predictions_are_what_swe_bench_reads(run: RunDir, tasks):
+def test_predictions_are_what_swe_bench_reads(run: RunDir, tasks, capsys):
     note_policy(run, PolicyRow(role=PolicyRole.AFTER, fingerprint="p"))
     rows = predictions(run, PolicyRole.AFTER)
     assert [set(row) for row in rows] == [{"model_name_or_path", "instance_id", "model_patch"}] * 2
@@ -140,12 +140,13 @@ def test_predictions_are_what_swe_bench_reads(run: RunDir, tasks):
     assert back.encode("utf-8", "surrogateescape") == patch  # to the last byte
     done = tadpole("eval", "export", run.path)
     assert (done.returncode, [json.loads(line) for line in done.stdout.splitlines()]) == (0, rows)
-    done = tadpole("eval", "export", run.path, "--sample", "7")
+    done = called(capsys, "eval", "export", run.path, "--sample", "7")
     assert done.returncode == 2 and "name another --sample" in done.stderr
-    assert tadpole("eval", "export", run.path, "--policy", "raw").returncode == 2
+    assert called(capsys, "eval", "export", run.path, "--policy", "raw").returncode == 2
 
 
-def test_regrade_of_no_run_is_exit_2(tmp_path: Path):
-    done = tadpole("eval", "regrade", "none", cwd=tmp_path)
+def test_regrade_of_no_run_is_exit_2(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    done = called(capsys, "eval", "regrade", "none")
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
     assert "none is no run directory" in done.stderr

@@ -1,7 +1,8 @@
 """A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
 
 Run as a program it climbs in a run directory, to be killed by a test:
-``python climbing.py RUN UPDATES LAG [talk] [killed]``; ``killed``: ten times, and then to its end.
+``python climbing.py RUN UPDATES LAG [talk] [killed|once]``; ``killed``: ten times, and then to its
+end; ``once``: soon after its first checkpoint, and then to its end.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from tadpole.models.adapters import add_adapters
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.outcome import GradeStatus, Outcome, StopReason
 from tadpole.protocols import Sampling
+from tadpole.rl.checkpoint import checkpoints
 from tadpole.rl.climb import Climb
 from tadpole.rl.learner import Learner
 from tadpole.rundir import RunDir
@@ -202,6 +204,9 @@ def main(run, updates, lag, *more):
         made = run / "rollouts.jsonl"
         return made.stat().st_size if made.exists() else 0
 
+    if "once" in more:
+        saved = run / "checkpoints"
+        killed_often(work, lambda: len(checkpoints(saved)), 1, random.Random(5), most=0.1)
     if "killed" in more:
         print("kills", killed_often(work, seen, 10, random.Random(5)), flush=True)
     work()

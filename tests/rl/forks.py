@@ -8,12 +8,16 @@ from collections.abc import Callable
 
 
 def killed_often(
-    work: Callable[[], None], seen: Callable[[], int], kills: int, rng: random.Random
+    work: Callable[[], None],
+    seen: Callable[[], int],
+    kills: int,
+    rng: random.Random,
+    most: float = 0.5,
 ) -> int:
     """Begin ``work`` ``kills`` times and end each with kill -9; how often it was still at it.
 
     ``seen`` measures what it has left on disk: most are killed some time after they have left
-    something new, some earlier.
+    something new (up to ``most`` seconds), some earlier.
     """
     hits = 0
     for _ in range(kills):
@@ -29,7 +33,7 @@ def killed_often(
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 break
             time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.5))
+        time.sleep(rng.uniform(0, most))
         os.kill(child, signal.SIGKILL)
         hits += os.WIFSIGNALED(os.waitpid(child, 0)[1])
     return hits

@@ -206,12 +206,21 @@ def test_servers_are_handed_the_adapters(tmp_path, kind):
         prepared.close()
 
 
-@pytest.mark.parametrize("also", [{"train.rounds": "2"}, {"warmup.enabled": "on"}])
-def test_servers_must_have_the_weights_that_adapters_belong_to(also):
+@pytest.mark.parametrize(
+    ("also", "instead"),
+    [
+        ({"train.rounds": "2"}, "train.rounds 1"),
+        ({"warmup.enabled": "on"}, "warmup.enabled off"),
+        ({"policy.model": "embedded"}, "warmup.enabled off"),  # auto: this one is warmed up
+        ({"policy.model": "embedded", "train.rounds": "2"}, "warmup.enabled off"),
+    ],
+)
+def test_servers_must_have_the_weights_that_adapters_belong_to(also, instead):
     served = {
         "policy.model": "some/model", "policy.engine": "sglang", "policy.urls": "http://x",
         "train.lora.rank": "8",
     }  # fmt: skip
     assert load(served).train.lora.rank == 8
-    with pytest.raises(ConfigError, match="servers do not have the weights"):
+    with pytest.raises(ConfigError, match=f"servers do not have the weights .* {instead} or"):
         load(served | also)
+    load(served | also | {"warmup.enabled": "off", "train.rounds": "1"})

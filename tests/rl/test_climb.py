@@ -1,10 +1,8 @@
 """A climb learns, leaves its rows, and survives kill -9."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +75,15 @@ class TestSharedPrefix:
             for share in (True, False)
         }
         assert work[True] == 9 + 18 < work[False]
+
+    @pytest.mark.parametrize(("prompt", "rest", "rows"), [(200, 20, 1), (200, 180, 2), (9, 200, 8)])
+    def test_a_row_is_as_long_as_pays(self, prompt, rest, rows):
+        """Attention costs its square: long rests after a short prompt have rows of their own."""
+        ids = [1] * prompt + [2] * rest
+        found = list(micro_batches([sample(ids, prompt)] * 8, 1 << 20))
+        assert sum(len(batch.ids_BT) for batch in found) == rows
+        assert sum(len(batch.target_N) for batch in found) == 8 * rest
+        assert any(batch.shared for batch in found) == (rows < 8)
 
     def test_every_trainable_token_comes_once(self):
         samples = [*group(0), *group(1), *group(2, members=1)]
@@ -300,7 +307,7 @@ class TestOverlap:
 
     async def test_what_hangs_is_left_out_at_the_deadline(self, tmp_path):
         hangs = {("train-0001", "t1", 3)}
-        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 2.0}, hangs=hangs)
+        climb = make_climb(tmp_path / "run", 2, {"max_lag": 1, "batch_seconds": 1.0}, hangs=hangs)
         rows = []
         await climb.run(tasks(), rows.append)
         climb.policy.close()
@@ -349,15 +356,9 @@ class TestKill:
 
     def test_kill_9_and_resume_reach_the_same_last_update(self, tmp_path):
         run = tmp_path / "run"
-        first = self.start(run, 6)
-        while not checkpoints(run / "checkpoints") and first.poll() is None:
-            time.sleep(0.02)
-        time.sleep(0.05)  # somewhere in the updates after the checkpoint
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
-        second = self.start(run, 6)
-        _, errors = second.communicate(timeout=500)
-        assert second.returncode == 0, errors
+        process = self.start(run, 6, 0, "once")  # somewhere in the updates after a checkpoint
+        _, errors = process.communicate(timeout=500)
+        assert process.returncode == 0, errors
         rows = RunDir.open(run).rows(TABLE, UpdateRow)
         assert {row.update for row in rows} == {1, 2, 3, 4, 5, 6}
         assert read_state(checkpoints(run / "checkpoints")[-1]).update == 6

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tadpole.config import load, values
 from tadpole.errors import UsageError
 from tadpole.evals.policies import PolicyRole, policies
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part, files_of, load_split
 from tadpole.pilot.taskdir import load_set
 from tadpole.rl.checkpoint import PRUNED, checkpoints, prune, pruned_states, read_state

@@ -24,7 +24,6 @@ from types import FrameType
 import click
 
 from tadpole.errors import TadpoleError
-from tadpole.rundir import cache_dir
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -130,6 +129,8 @@ def explain(error: BaseException) -> int:
     error = _innermost(error)
     if isinstance(error, TadpoleError):
         return _say(str(error), error.exit_code)
+    from tadpole.rundir import cache_dir  # with all the shapes of rows, which --help does without
+
     if "No space left on device" in str(error) or "Disk quota exceeded" in str(error):
         where = getattr(error, "filename", None) or f"the run directory or {cache_dir()}"
         return _say(
@@ -156,6 +157,8 @@ def _innermost(error: BaseException) -> BaseException:
 
 def _keep(error: BaseException) -> str:
     """Write the traceback to a log; says where it is."""
+    from tadpole.rundir import cache_dir
+
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     try:
         log = Path(cache_dir(), "logs", name)

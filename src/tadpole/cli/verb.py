@@ -47,11 +47,11 @@ class Request:
         it may not: a mistyped --run makes no directory. Raises SandboxUnavailable before
         anything is made where this machine cannot isolate.
         """
+        if not begins:
+            RunDir.open(self.config.run.dir)
         from tadpole.job import Job
         from tadpole.workshop import Workshop
 
-        if not begins:
-            RunDir.open(self.config.run.dir)
         workshop = Workshop.open(
             cache_dir(), self.config.sandbox, self.config.grading.tier, self.config.tasks.wheels
         )

@@ -4,6 +4,8 @@ Attempts at one task resemble each other, so intervals come from a bootstrap ove
 Efron 1987), seeded. Where all tasks have one rate a bootstrap has no width and would claim
 certainty; there the interval is Wilson's (1927), and Newcombe's (1998, method 10) for
 differences. Tasks of unequal numbers of attempts weigh the same.
+
+scipy takes half a second to import, so that is done where there is an interval to compute.
 """
 
 import math
@@ -11,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999
@@ -47,10 +48,14 @@ def pass_at_1(tallies: Sequence[Tally]) -> Estimate | None:
     """Mean over tasks of the pass rate; None without tasks."""
     if not tallies:
         return None
-    rates = np.array([tally.rate for tally in tallies])
-    low, high = _bootstrap(rates) or _wilson(tallies)
-    value = float(rates.mean())
+    value = mean_rate(tallies)
+    low, high = _bootstrap(_rates(tallies)) or _wilson(tallies)
     return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)))
+
+
+def mean_rate(tallies: Sequence[Tally]) -> float:
+    """The value of :func:`pass_at_1` alone, which costs nothing. ``tallies``: one at least."""
+    return float(_rates(tallies).mean())
 
 
 def pass_at_k(tallies: Sequence[Tally], k: int) -> float | None:
@@ -82,10 +87,16 @@ def difference(before: Sequence[Tally], after: Sequence[Tally]) -> Estimate | No
     return Estimate(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
 
 
+def _rates(tallies: Sequence[Tally]) -> np.ndarray:
+    return np.array([tally.rate for tally in tallies])
+
+
 def _bootstrap(values: np.ndarray) -> tuple[float, float] | None:
     """The interval of the mean; None where the values do not differ."""
     if len(values) < 2 or np.ptp(values) < 1e-12:
         return None
+    from scipy.stats import bootstrap
+
     for method in ("BCa", "percentile"):
         found = bootstrap(
             (values,),
@@ -101,6 +112,8 @@ def _bootstrap(values: np.ndarray) -> tuple[float, float] | None:
 
 
 def _wilson(tallies: Sequence[Tally]) -> tuple[float, float]:
+    from scipy.stats import binomtest
+
     passes, trials = sum(t.passes for t in tallies), sum(t.trials for t in tallies)
     if passes in (0, trials):  # attempts at one task are no independent evidence of the extreme
         passes, trials = (len(tallies) if passes else 0), len(tallies)

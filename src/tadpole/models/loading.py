@@ -1,6 +1,5 @@
 """A policy's weights and tokenizer from a Hugging Face directory or name."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tadpole.errors import ModelError
-from tadpole.models.location import is_directory, problem
+from tadpole.models.location import is_directory, problem, weights_hash
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,6 @@ def first_not_finite(model: Any) -> str | None:
         if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
             return str(name)
     return None
-
-
-def weights_hash(directory: Path) -> str:
-    """The first 16 hex digits of the hash over a directory's weight files."""
-    digest = hashlib.sha256()
-    for file in sorted(directory.glob("*.safetensors")):
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 def pick_device(wanted: str) -> str:

@@ -1,6 +1,7 @@
 """Where a model is meant to be: a directory here, or a name that the Hugging Face hub knows."""
 
 import difflib
+import hashlib
 from pathlib import Path
 
 
@@ -33,6 +34,15 @@ def problem(model: str) -> str:
         f"{model} is no model directory ({what}): {meant}give one that transformers' "
         "save_pretrained wrote, a model name, openai:NAME or embedded"
     )
+
+
+def weights_hash(directory: Path) -> str:
+    """The first 16 hex digits of the hash over a directory's weight files."""
+    digest = hashlib.sha256()
+    for file in sorted(directory.glob("*.safetensors")):
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def _alike(path: Path) -> str:

@@ -49,8 +49,9 @@ def learning_curve(rows: Sequence[UpdateRow]) -> Markup:
     """Mean raw reward by update: each update, and the mean of the last few with its band."""
     points = [(row.update, row.mean_reward) for row in rows if row.mean_reward is not None]
     with rc_context(_SETTINGS):
-        figure = Figure(figsize=(9.4, 3.1), layout="constrained")
+        figure = Figure(figsize=(9.4, 3.1))
         axes = figure.subplots()
+        figure.subplots_adjust(left=0.065, right=0.99, top=0.96, bottom=0.16)
         updates = np.array([update for update, _ in points], dtype=float)
         rewards = np.array([reward for _, reward in points], dtype=float)
         window = max(3, len(points) // 10)
@@ -79,8 +80,16 @@ def health(rows: Sequence[UpdateRow]) -> Markup:
     }
     present = {name: ys for name, ys in series.items() if any(y is not None for y in ys)}
     with rc_context(_SETTINGS):
-        figure = Figure(figsize=(9.4, 1.75 * -(-len(present) // 3)), layout="constrained")
-        grid = figure.subplots(-(-len(present) // 3), 3, squeeze=False).ravel()
+        rows_of_3 = -(-len(present) // 3)
+        height = 1.75 * rows_of_3  # inches
+        figure = Figure(figsize=(9.4, height))
+        grid = figure.subplots(rows_of_3, 3, squeeze=False).ravel()
+        # Room for numbers of seven characters: to find out how long they are takes as long as
+        # all the drawing does.
+        figure.subplots_adjust(
+            left=0.065, right=0.99, top=1 - 0.27 / height, bottom=0.24 / height,
+            wspace=0.27, hspace=0.5,
+        )  # fmt: skip
         for axes, (name, ys) in zip(grid, present.items(), strict=False):
             known = [(r.update, y) for r, y in zip(rows, ys, strict=True) if y is not None]
             axes.plot(*zip(*known, strict=True), color=_TWO, lw=1.4, marker="o", markersize=2)

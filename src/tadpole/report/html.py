@@ -1,15 +1,16 @@
 """Renders a run as one HTML file: the same run directory gives the same bytes."""
 
+import functools
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from tadpole.evals.intervals import Estimate
 from tadpole.evals.policies import PolicyRole
 from tadpole.outcome import OUTCOME_POLICY, Outcome
 from tadpole.pilot.harvest import Mark
 from tadpole.progress import clock
-from tadpole.report import charts
 from tadpole.report.collect import Story, collect
 from tadpole.report.episodes import call_line, choose, clip, prose
 from tadpole.rundir import RunDir, write_atomic
@@ -41,7 +42,7 @@ def render(story: Story) -> str:
     estimates = {name: board.pass_at_1 for name, board in boards.items()}
     known = {name: found for name, found in estimates.items() if found}
     before, after = story.boards.get(PolicyRole.BEFORE), story.boards.get(PolicyRole.AFTER)
-    rewarded = [row for row in story.updates if row.mean_reward is not None]
+    charts = _charts(story, known)
     return page.render(
         story=story,
         model=model if model != EMBEDDED else "SmolLM2-135M-Instruct (embedded)",
@@ -49,15 +50,29 @@ def render(story: Story) -> str:
         before=before and before.pass_at_1,
         after=after and after.pass_at_1,
         outcomes=[o for o in Outcome if OUTCOME_POLICY[o].trust],
-        interval_chart=charts.intervals(known) if known else None,
-        curve=charts.learning_curve(story.updates) if rewarded else None,
-        health=charts.health(story.updates) if story.updates else None,
+        **charts,
         stops=_stops(story),
         episodes=choose(story.run, story.attempts, before, after),
         seconds=sum(row.seconds for row in story.stages),
         harvest=story.harvest,
         marks=list(Mark),
     )
+
+
+def _charts(story: Story, known: dict[str, Estimate]) -> dict[str, Markup | None]:
+    """The charts that there is something for; without any nothing of matplotlib is loaded."""
+    found: dict[str, Markup | None] = {"interval_chart": None, "curve": None, "health": None}
+    if not known and not story.updates:
+        return found
+    from tadpole.report import charts
+
+    if known:
+        found["interval_chart"] = charts.intervals(known)
+    if any(row.mean_reward is not None for row in story.updates):
+        found["curve"] = charts.learning_curve(story.updates)
+    if story.updates:
+        found["health"] = charts.health(story.updates)
+    return found
 
 
 def _names(story: Story) -> dict[PolicyRole, str]:
@@ -74,6 +89,7 @@ def _stops(story: Story) -> dict[str, int]:
     return counts
 
 
+@functools.cache
 def environment() -> Environment:
     """The templates, with their filters."""
     found = Environment(

@@ -11,13 +11,14 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tadpole.errors import TrainerError
-from tadpole.models.adapters import has_adapters, load_adapters, save_adapters, save_model
-from tadpole.models.loading import first_not_finite, weights_hash
-from tadpole.rl.learner import Learner
+from tadpole.models.location import weights_hash
 from tadpole.trace import Record
+
+if TYPE_CHECKING:  # who only reads what checkpoints say of themselves needs no torch
+    from tadpole.rl.learner import Learner
 
 STATE, OPTIMIZER, ADAPTER = "tadpole.json", "optimizer.pt", "adapter"
 PRUNED = "pruned.json"  # what is left of a checkpoint's state once it was pruned
@@ -34,9 +35,11 @@ class CheckpointState(Record):
 
 
 def save_checkpoint(
-    root: Path, model: Any, tokenizer: Any, learner: Learner | None, state: CheckpointState
+    root: Path, model: Any, tokenizer: Any, learner: "Learner | None", state: CheckpointState
 ) -> Path:
     """Write ``root/update-N`` and return it. Raises OSError; older checkpoints stay."""
+    from tadpole.models.adapters import has_adapters, save_adapters, save_model
+
     target = root / f"update-{state.update:05d}"
     beside = root / f".{target.name}.part"
     shutil.rmtree(beside, ignore_errors=True)
@@ -100,6 +103,9 @@ def load_weights(model: Any, checkpoint: Path) -> None:
     Of a model with adapters only these are replaced. Raises TrainerError where they hold NaN or
     infinity, ModelError where they do not fit.
     """
+    from tadpole.models.adapters import has_adapters, load_adapters
+    from tadpole.models.loading import first_not_finite
+
     fresh = None
     if has_adapters(model):
         load_adapters(model, checkpoint / ADAPTER)

@@ -77,7 +77,7 @@ class Learner:
         self.share = has_plain_attention(model.config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=lr, betas=betas, weight_decay=weight_decay, foreach=False
+            self.parameters, lr=lr, betas=betas, weight_decay=weight_decay, fused=True
         )
 
     def update(self, samples: Sequence[Sample]) -> UpdateStats:

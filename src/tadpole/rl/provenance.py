@@ -23,7 +23,7 @@ import numpy as np
 
 from tadpole.errors import RunError
 from tadpole.evals.policies import PolicyRole, policies
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.outcome import OUTCOME_POLICY
 from tadpole.pilot.split import Part, load_split
 from tadpole.rl.checkpoint import CheckpointState, checkpoints, pruned_states, read_state

@@ -17,7 +17,7 @@ from tadpole.engines.verl.places import LOOP, Names, Places
 from tadpole.errors import RunError, TrainerError, UsageError
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
 from tadpole.job import Job
-from tadpole.models.loading import weights_hash
+from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part
 from tadpole.process import arun
 from tadpole.rl.checkpoint import STATE, CheckpointState, checkpoints, read_state
