@@ -13,6 +13,7 @@ from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import provenance
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.trace import Attempt
+from tests.engines.patience import PATIENT
 from tests.engines.smoking import make_job
 from tests.pilot import pond
 
@@ -84,9 +85,7 @@ def job(tmp_path, monkeypatch):
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "RAY_AUTH_MODE": "disabled",
-        # A machine that does other work, too, is slow to start processes.
-        "RAY_worker_register_timeout_seconds": "600",
+        **PATIENT,
     }.items():
         monkeypatch.setenv(name, value)
     return make_job(tmp_path, str(root), store, SETTINGS)
