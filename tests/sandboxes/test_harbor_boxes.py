@@ -7,9 +7,17 @@ import pytest
 
 from tadpole.config import load
 from tadpole.errors import ConfigError, SandboxUnavailable
+from tadpole.grading.grader import PytestGrader
+from tadpole.outcome import GradeStatus
+from tadpole.pilot import make
+from tadpole.progress import Progress
 from tadpole.protocols import SandboxSpec
+from tadpole.repos.store import Store
 from tadpole.sandboxes import harbor, ladder
+from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.settings import BoxKind, SandboxConfig
+from tadpole.task import FileChange
+from tests.pilot import pond
 
 HERE = "harboring:CopiedEnvironment"
 needs_harbor = pytest.mark.skipif(
@@ -49,15 +57,21 @@ async def test_without_harbor_one_line_says_what_to_install():
 def test_what_a_box_mounts_is_copied_into_its_image_once(tree: Path, tmp_path: Path):
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to("/usr/bin/python3")
+    (tmp_path / "venv" / "lib").mkdir()
+    (tmp_path / "venv" / "lib" / "hidden").write_text("")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "one.py").write_text("one")
     mounts = {"/venv": tmp_path / "venv", "/opt/one file.py": tmp_path / "one.py"}
+    mounts["/venv/lib"] = tmp_path / "empty"
     made = harbor.definition("python:3.12", SandboxSpec(tree=tree, mounts=mounts))
     assert (made / "Dockerfile").read_text().splitlines() == [
         "FROM python:3.12",
-        "RUN rm -rf '/opt/one file.py' /venv",
+        "RUN rm -rf '/opt/one file.py' /venv /venv/lib",
         'COPY ["m0", "/opt/one file.py"]',
         'COPY ["m1", "/venv"]',
+        'COPY ["m2", "/venv/lib"]',
     ]
+    assert not list((made / "m1/lib").iterdir()) and not list((made / "m2").iterdir())
     assert (made / "m1/bin/python").is_symlink() and (made / "m0").read_text() == "one"
     assert harbor.definition("python:3.12", SandboxSpec(tree=tree, mounts=mounts)) == made
     assert harbor.definition("python:3.13", SandboxSpec(tree=tree, mounts=mounts)) != made
@@ -83,6 +97,30 @@ class TestInstalled:
         asked = SandboxConfig(engine=BoxKind.HARBOR, environment=HERE, image="python:3.12")
         engine = await ladder.choose(asked)
         assert engine.kind is BoxKind.HARBOR and "python:3.12" in engine.made_of
+
+    @pytest.mark.slow
+    async def test_a_task_is_played_for_and_graded_in_them(self, tmp_path: Path, cache: Path):
+        """Its runtime is in the image, its tree is sent; the interpreter sees no other packages."""
+        root = pond.build(tmp_path / "pond")
+        inside = Store(cache, BubblewrapEngine(), pond.LocalPip())
+        (task,) = await make.make_tasks(
+            [str(root)], count=1, seed=0, store=inside, engine=BubblewrapEngine(),
+            grader=PytestGrader(BubblewrapEngine(), inside), out=tmp_path / "tasks",
+            progress=Progress.silent(),
+        )  # fmt: skip
+        engine = harbor.HarborEngine(HERE, "python:3.12")
+        store = Store(cache, engine, pond.LocalPip())
+        box = await engine.start(await store.spec(task))
+        ask = [store.python(task), "-c", "import pond, sys; print(pond.__file__, *sys.path)"]
+        done = await box.exec(ask, timeout=60)
+        await box.close()
+        assert done.stdout.startswith("/repo/pond/__init__.py"), done
+        grader = PytestGrader(engine, store)
+        repaired, empty = [await grader.grade(task, change) for change in (task.gold, ())]
+        assert (repaired.status, repaired.resolved) == (GradeStatus.GRADED, True), repaired
+        wrong = [FileChange("pond/extra.py", b"")]
+        left = await grader.grade(task, wrong)
+        assert (left.status, left.resolved) == (GradeStatus.GRADED, False) and not empty.resolved
 
     @pytest.mark.parametrize("wanted", ["nowhere", "no_module:Class", "pathlib:Path"])
     async def test_an_environment_that_is_none_is_told_in_one_line(self, wanted: str):

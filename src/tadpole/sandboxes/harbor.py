@@ -16,6 +16,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,8 @@ def definition(image: str, spec: SandboxSpec) -> Path:
             lines.append(f"RUN rm -rf {' '.join(shlex.quote(target) for target, _ in mounts)}")
         for number, (target, source) in enumerate(mounts):
             name = f"m{number}"
-            if source.is_dir():
-                shutil.copytree(source, beside / name, symlinks=True)
-            else:
-                shutil.copy2(source, beside / name)
+            covered = [Path(other) for other, _ in mounts if other != target]
+            _copy(source, beside / name, Path(target), covered)
             lines.append(f'COPY ["{name}", "{target}"]')
         (beside / "Dockerfile").write_text("\n".join(lines) + "\n")
         try:
@@ -151,6 +150,21 @@ def definition(image: str, spec: SandboxSpec) -> Path:
             if not made.is_dir():  # else another process made the same
                 raise
     return made
+
+
+def _copy(source: Path, made: Path, target: Path, others: Sequence[Path]) -> None:
+    """Without what is in directories that another mount covers."""
+    if not source.is_dir():
+        shutil.copy2(source, made)
+        return
+    hidden = {
+        source / other.relative_to(target) for other in others if other.is_relative_to(target)
+    }
+
+    def covered(folder: str, names: Sequence[str]) -> list[str]:
+        return names if Path(folder) in hidden else []
+
+    shutil.copytree(source, made, symlinks=True, ignore=covered)
 
 
 def _environment_class(wanted: str) -> type[Any]:
