@@ -220,6 +220,10 @@ def test_what_cannot_be_allowed_begins_nothing(repo: Path, monkeypatch, capsys):
     asked = ["solve", "x", "--model", "openai:m", "--venv", str(VENV)]
     assert run([*asked, "--allow", "http://pypi.org"]) == 2
     assert "is no host" in capsys.readouterr().err
+    elsewhere = ("engine=harbor", "environment=docker", "image=python:3.12")
+    asked += [word for one in elsewhere for word in f"--sandbox.{one}".split("=", 1)]
+    assert run([*asked, "--allow", "pypi.org"]) == 2
+    assert "--allow needs boxes of this machine" in capsys.readouterr().err
     assert run(["solve", "--resume", "--allow", "pypi.org"]) == 2
     assert "keeps its own --allow" in capsys.readouterr().err
     assert run(["solve", "--resume"]) == 2 and "no unfinished job" in capsys.readouterr().err
