@@ -16,16 +16,14 @@ from typing import Any, Literal
 from tadpole import stages
 from tadpole.config import Config
 from tadpole.engines.cluster import Trainer
-from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.job import Job
-from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part, files_of, load_split
 from tadpole.rl.checkpoint import read_state
 from tadpole.rundir import MARKER, RunDir
 from tadpole.settings import Switch
 from tadpole.taskset import make
 from tadpole.trace import Record
-from tadpole.validation import pass_at_1
+from tadpole.validation import note_trained, pass_at_1
 
 TABLE = "rounds"
 STRIDE = 1000  # between the seeds of two rounds
@@ -79,16 +77,7 @@ async def _round(job: Job, at: Job, known: RoundRow | None) -> Path:
     )
     if row != known:
         run.append(TABLE, row)
-    note_policy(
-        run,
-        PolicyRow(
-            role=PolicyRole.AFTER,
-            fingerprint=weights_hash(best),
-            update=state.update,
-            warmed_up=job.warms_up,
-            path=row.path,
-        ),
-    )
+    note_trained(job, best)
     return best
 
 

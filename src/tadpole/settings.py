@@ -71,6 +71,7 @@ class BoxKind(StrEnum):
     SESSION = "session"  # bubblewrap, a process namespace for every command
     FLAT = "flat"  # bubblewrap where namespaces do not nest: one for all commands of a box
     CONTAINER = "container"  # podman or docker
+    HARBOR = "harbor"  # an environment of Harbor's, on this machine or elsewhere
 
 
 class ProposerName(StrEnum):
@@ -470,10 +471,25 @@ class SandboxConfig(Section):
     """What isolates episodes and gradings. There is no setting that switches it off."""
 
     engine: BoxKind = BoxKind.AUTO
-    """auto (the first that holds here), session, flat (both bubblewrap) or container. Ours."""
+    """auto (the first of these that holds here), session, flat (both bubblewrap) or container; or
+    harbor, which auto never is: boxes of sandbox.environment. Ours."""
     image: str = ""
     """Image of the container engine, with a Python 3.6 or newer; empty for an empty one that is
-    shown this system's /usr. Ours."""
+    shown this system's /usr. Harbor's environments are built on it. Ours."""
+    environment: str = ""
+    """Harbor's environment: one of its types (docker, e2b, modal, ...) or MODULE:CLASS. Ours."""
+
+    @model_validator(mode="after")
+    def _harbor(self) -> Self:
+        asked = self.engine is BoxKind.HARBOR
+        if asked and not (self.environment and self.image):
+            raise ValueError(
+                "engine harbor needs sandbox.environment (docker, e2b, ..., or MODULE:CLASS) and "
+                "sandbox.image (with a Python like this machine's)"
+            )
+        if self.environment and not asked:
+            raise ValueError("environment is for sandbox.engine harbor")
+        return self
 
 
 class RunConfig(Section):

@@ -32,7 +32,7 @@ from tadpole.task import Task
 from tadpole.taskset import measure
 from tadpole.timing import timed
 from tadpole.trace import Attempt
-from tadpole.validation import attempts_at, best_checkpoint, validator
+from tadpole.validation import attempts_at, best_checkpoint, note_trained, validator
 
 WARMUP = "warmup"  # directory of the warmed-up weights, in the run
 _NOT_TRAINED = (
@@ -130,16 +130,7 @@ async def train(job: Job) -> Path:
         checkpoint = await _climb(job, _trainable(start), tasks)
     if job.part(Part.VALIDATION):
         checkpoint = best_checkpoint(job.rundir)
-    note_policy(
-        job.rundir,
-        PolicyRow(
-            role=PolicyRole.AFTER,
-            fingerprint=weights_hash(checkpoint),
-            update=read_state(checkpoint).update,
-            warmed_up=job.warms_up,
-            path=str(checkpoint.relative_to(job.rundir.path)),
-        ),
-    )
+    note_trained(job, checkpoint)
     return checkpoint
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from tadpole.evals.evaluate import TABLE as EVALUATION
 from tadpole.evals.evaluate import evaluate
 from tadpole.evals.intervals import mean_rate
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.evals.scoreboard import Scoreboard
 from tadpole.job import Job
+from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part
 from tadpole.protocols import TrainedPolicy
 from tadpole.rl.checkpoint import checkpoints, read_state
@@ -95,6 +97,18 @@ def best_checkpoint(rundir: RunDir) -> Path:
     rates = {path: pass_at_1(rundir, read_state(path).fingerprint) for path in made}
     known = [(rate, path) for path, rate in rates.items() if rate is not None]
     return max(known)[1] if known else made[-1]
+
+
+def note_trained(job: Job, checkpoint: Path) -> None:
+    """Record ``checkpoint``, which lies in the run, as what the run's training came to."""
+    row = PolicyRow(
+        role=PolicyRole.AFTER,
+        fingerprint=weights_hash(checkpoint),
+        update=read_state(checkpoint).update,
+        warmed_up=job.warms_up,
+        path=str(checkpoint.relative_to(job.rundir.path)),
+    )
+    note_policy(job.rundir, row)
 
 
 def pass_at_1(rundir: RunDir, fingerprint: str) -> float | None:

@@ -142,7 +142,12 @@ class TinyServer:
 
     @torch.no_grad()
     def _draw(self, ids):
-        logs = self.model(input_ids=torch.tensor([ids])).logits[0, -1].float().log_softmax(-1)
+        logs = (
+            self.model(input_ids=torch.tensor([ids]), use_cache=False)
+            .logits[0, -1]
+            .float()
+            .log_softmax(-1)
+        )
         token = int(torch.multinomial(logs.exp(), 1))
         return token, float(logs[token])
 

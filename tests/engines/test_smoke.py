@@ -13,6 +13,7 @@ from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import provenance
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.trace import Attempt
+from tests.engines.patience import PATIENT
 from tests.engines.smoking import make_job
 from tests.pilot import pond
 
@@ -33,6 +34,10 @@ CPU = (
     "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
     "actor_rollout_ref.model.use_fused_kernels=False",
     "actor_rollout_ref.model.use_remove_padding=True",
+    # One trajectory a row: without a GPU's kernels packed ones run into each other (see parity).
+    "actor_rollout_ref.actor.use_dynamic_bsz=False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
     "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
     "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
     "+actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32",
@@ -84,9 +89,7 @@ def job(tmp_path, monkeypatch):
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "RAY_AUTH_MODE": "disabled",
-        # A machine that does other work, too, is slow to start processes.
-        "RAY_worker_register_timeout_seconds": "600",
+        **PATIENT,
     }.items():
         monkeypatch.setenv(name, value)
     return make_job(tmp_path, str(root), store, SETTINGS)
@@ -110,7 +113,8 @@ def test_three_updates(job):
     assert rows[0].lag_max == 0 and rows[0].mean_abs_pq < 1e-3
     assert max(row.lag_max for row in rows) == 1  # they did overlap
     attempts = job.rundir.rows(ROLLOUTS, Attempt)
-    assert {attempt.reward for attempt in attempts} >= {0.0, 1.0}
+    rewards = {attempt.reward for attempt in attempts}
+    assert 0.0 in rewards and rewards & {0.5, 1.0}  # 0.5: solved, and then cut
     found = provenance(job.rundir, 1)
     assert not found.violation and found.updates == 3 and found.checkpoints == 1
     assert checkpoint.name == "update-00003"

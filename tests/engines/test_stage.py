@@ -1,6 +1,7 @@
 """What a climb on verl is given and what is taken over from it; verl itself is not needed."""
 
 import json
+import sys
 
 import pytest
 import yaml
@@ -105,6 +106,17 @@ def test_the_log_is_quoted_where_it_names_an_error(places):
     assert stage.last_error(places.log).startswith("ValueError: no such thing (")
     places.log.write_text("starting\n\n")
     assert stage.last_error(places.log).startswith("starting (")
+
+
+@pytest.mark.parametrize(
+    ("codes", "starts", "code"), [([75, 75, 0], 3, 0), ([1, 0], 1, 1), ([75] * 5, 3, 75)]
+)
+async def test_a_ray_that_did_not_start_is_started_again(tmp_path, codes, starts, code):
+    """Whatever else ends the driver is an end."""
+    log = tmp_path / "starts"
+    driver = f"n = open({str(log)!r}, 'a+'); n.write('x'); raise SystemExit({codes}[n.tell() - 1])"
+    assert (await stage.driven([sys.executable, "-I", "-S", "-c", driver])).code == code
+    assert len(log.read_text()) == starts
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from tadpole.config import load
 from tadpole.engines.verl.overrides import overrides
 from tadpole.engines.verl.places import RAW
+from tests.engines.patience import PATIENT
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,11 +35,14 @@ def queue(config):
     import ray
     import transfer_queue
 
-    ray.init(num_cpus=8, include_dashboard=False)
-    transfer_queue.init(config.transfer_queue)
-    yield transfer_queue
-    transfer_queue.close()
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PATIENT.items():
+            patch.setenv(name, value)
+        ray.init(num_cpus=8, include_dashboard=False)
+        transfer_queue.init(config.transfer_queue)
+        yield transfer_queue
+        transfer_queue.close()
+        ray.shutdown()
 
 
 class Groups:

@@ -11,8 +11,9 @@ from making import FIXED, VENV, call, git, solver
 from test_solve import begun, bench_of
 
 from tadpole.cli.main import run
-from tadpole.errors import UsageError
-from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tadpole.errors import SandboxUnavailable, UsageError
+from tadpole.sandboxes import ladder
+from tadpole.sandboxes.docker import docker
 from tadpole.settings import BoxKind
 from tadpole.workbench.allowlist import Allowed, entry_for, split
 from tadpole.workbench.proposal import load
@@ -128,16 +129,24 @@ async def tried(engine, repo: Path, scratch: Path, hosts, *commands: str):
     return passport, [e for e in events if e.kind is EventKind.RESULT], events
 
 
-@pytest.mark.parametrize("kind", [BoxKind.AUTO, BoxKind.FLAT])
+@pytest.mark.parametrize(
+    "kind",
+    [BoxKind.AUTO, BoxKind.FLAT, pytest.param(BoxKind.CONTAINER, marks=pytest.mark.slow)],
+)
 async def test_the_allowed_host_is_reached_and_nothing_else(
     repo: Path, tmp_path: Path, web, kind: BoxKind
 ):
+    if kind is BoxKind.CONTAINER:
+        try:
+            docker()
+        except SandboxUnavailable as error:
+            pytest.skip(str(error))
     port = web.server_address[1]
     with socket.create_server(("127.0.0.1", 0)) as other:
         beside = other.getsockname()[1]
         fetch = "python -c \"import urllib.request as u; print(u.urlopen('{}').read().decode())\""
         passport, seen, events = await tried(
-            BubblewrapEngine(kind=kind), repo, tmp_path, [f"127.0.0.1:{port}"],
+            ladder.make(kind), repo, tmp_path, [f"127.0.0.1:{port}"],
             # With a proxy for this address too, which NO_PROXY leaves to the box itself.
             f"no_proxy= NO_PROXY= {fetch.format(f'http://127.0.0.1:{port}/in?a=b')}",
             f"no_proxy= NO_PROXY= {fetch.format(f'http://127.0.0.1:{beside}/')}",
@@ -156,7 +165,7 @@ async def test_the_allowed_host_is_reached_and_nothing_else(
     assert "door.py" in seen[4].text and "FileNotFoundError" in seen[4].text
     assert web.asked == [("/in?a=b", f"127.0.0.1:{port}")]
     facts = passport.sandbox
-    assert facts.engine == ("flat" if kind is BoxKind.FLAT else facts.engine)
+    assert facts.engine == kind or kind is BoxKind.AUTO
     assert facts.network == (f"127.0.0.1:{port}",)
     told = [(r.host, r.port, r.allowed, r.times) for r in facts.reached]
     assert told == [("127.0.0.1", port, True, 1), ("127.0.0.1", beside, False, 1),
@@ -211,6 +220,10 @@ def test_what_cannot_be_allowed_begins_nothing(repo: Path, monkeypatch, capsys):
     asked = ["solve", "x", "--model", "openai:m", "--venv", str(VENV)]
     assert run([*asked, "--allow", "http://pypi.org"]) == 2
     assert "is no host" in capsys.readouterr().err
+    elsewhere = ("engine=harbor", "environment=docker", "image=python:3.12")
+    asked += [word for one in elsewhere for word in f"--sandbox.{one}".split("=", 1)]
+    assert run([*asked, "--allow", "pypi.org"]) == 2
+    assert "--allow needs boxes of this machine" in capsys.readouterr().err
     assert run(["solve", "--resume", "--allow", "pypi.org"]) == 2
     assert "keeps its own --allow" in capsys.readouterr().err
     assert run(["solve", "--resume"]) == 2 and "no unfinished job" in capsys.readouterr().err

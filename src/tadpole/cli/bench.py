@@ -10,7 +10,7 @@ from tadpole.cli.verb import Request
 from tadpole.config import PUBLISHED, Config, load
 from tadpole.progress import Progress
 from tadpole.rundir import RunDir, cache_dir
-from tadpole.settings import EMBEDDED, SERVED, SandboxConfig
+from tadpole.settings import EMBEDDED, SERVED, BoxKind, SandboxConfig
 
 if TYPE_CHECKING:
     from tadpole.prepared import Prepared
@@ -61,6 +61,7 @@ class Here:
         network: tuple[str, ...],
     ) -> "tuple[RunDir, Job]":
         """A new job about (issue, proposal that it follows)."""
+        from tadpole.errors import UsageError
         from tadpole.sandboxes import ladder
         from tadpole.workbench.allowlist import Allowed
         from tadpole.workbench.base import read_base
@@ -73,6 +74,8 @@ class Here:
         rules_of(base, command)  # a policy that cannot be read is told before any work
         model = _look(config.policy.model)
         hosts = tuple(str(Allowed.parse(host)) for host in network)
+        if hosts and self.sandbox.engine is BoxKind.HARBOR:
+            raise UsageError("--allow needs boxes of this machine: --sandbox.engine auto")
         ladder.opened(self.sandbox)  # where nothing isolates nothing is begun
         self.progress.say(f"working on {at(base, self.environment)}")
         for note in base.notes:

@@ -2,7 +2,8 @@
 
 ``session``, then ``flat``, then ``container``; each is tried by breaking out of a box of it, not
 by looking at versions. Where none holds nothing runs, and one line says which setting refuses
-and what to do about it. Nothing ever runs without isolation.
+and what to do about it. Nothing ever runs without isolation. Boxes of Harbor's are no rung:
+a person asks for them.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from functools import cache
 from tadpole.errors import SandboxError, SandboxUnavailable
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.sandboxes.container import ContainerEngine
+from tadpole.sandboxes.harbor import HarborEngine
 from tadpole.sandboxes.probe import Engine, check
 from tadpole.settings import BoxKind, SandboxConfig
 
@@ -20,10 +22,12 @@ LADDER = (BoxKind.SESSION, BoxKind.FLAT, BoxKind.CONTAINER)
 _RUNGS = (BoxKind.AUTO, BoxKind.FLAT, BoxKind.CONTAINER)
 
 
-def make(kind: BoxKind, image: str = "") -> Engine:
+def make(kind: BoxKind, image: str = "", environment: str = "") -> Engine:
     """An engine of one kind, untried."""
     if kind is BoxKind.CONTAINER:
         return ContainerEngine(image)
+    if kind is BoxKind.HARBOR:
+        return HarborEngine(environment, image)
     return BubblewrapEngine(kind=kind)
 
 
@@ -32,7 +36,7 @@ async def choose(config: SandboxConfig) -> Engine:
     asked = config.engine is not BoxKind.AUTO
     refusals: dict[str, None] = {}  # in order, each once
     for kind in (config.engine,) if asked else _RUNGS:
-        engine = make(kind, config.image)
+        engine = make(kind, config.image, config.environment)
         try:
             found = await check(engine)
             return engine if found is engine.kind else make(found)

@@ -7,6 +7,7 @@ All that is printed goes to the log.
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.utils.device import auto_set_device
 
 from tadpole.engines.verl.dryrun import composed
+from tadpole.engines.verl.places import NOT_STARTED
 
 
 @ray.remote
@@ -28,10 +30,19 @@ class Runner:
 
 
 def climb(asked: list[str]) -> None:
-    """Compose, validate and run. Raises what verl, Ray and the trainer raise."""
+    """Compose, validate and run. Raises what verl, Ray and the trainer raise.
+
+    Exits with ``NOT_STARTED`` where Ray did not start: what it left running ends with this process.
+    """
     config = composed(asked)
     auto_set_device(config)
-    run_ppo(config, task_runner_class=Runner)
+    try:
+        run_ppo(config, task_runner_class=Runner)
+    except Exception:
+        if ray.is_initialized():
+            raise
+        traceback.print_exc()
+        sys.exit(NOT_STARTED)
 
 
 def main(overrides: str, log: str) -> None:

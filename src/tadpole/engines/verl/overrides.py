@@ -73,6 +73,7 @@ def _algorithm() -> dict[str, Any]:
         "algorithm.rollout_correction.bypass_mode": True,  # old_log_prob is the rollout's own
         "algorithm.filter_groups.enable": True,
         "algorithm.filter_groups.metric": RAW,
+        "reward.num_workers": 1,  # idle: episodes come graded, and verl starts 8 of these
         "trainer.critic_warmup": 0,
     }
 

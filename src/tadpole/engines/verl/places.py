@@ -12,6 +12,7 @@ MODE = "tadpole"  # our trainer in verl's registry
 LOOP = "leaf"  # our agent loop
 RAW = "raw_reward"  # the reward that groups are filtered on
 GPUS = "cuda"
+NOT_STARTED = 75  # exit status of the driver: Ray did not start, so nothing was done
 
 
 class Names(Record):

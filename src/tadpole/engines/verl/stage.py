@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tadpole.engines.verl.overrides import overrides
-from tadpole.engines.verl.places import LOOP, Names, Places
+from tadpole.engines.verl.places import LOOP, NOT_STARTED, Names, Places
 from tadpole.errors import RunError, TrainerError, UsageError
-from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy, policies
+from tadpole.evals.policies import PolicyRole, policies
 from tadpole.job import Job
 from tadpole.models.location import weights_hash
 from tadpole.pilot.split import Part
-from tadpole.process import arun
+from tadpole.process import Finished, arun
 from tadpole.rl.checkpoint import STATE, CheckpointState, checkpoints, read_state
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rundir import RunDir, write_atomic
@@ -27,10 +27,12 @@ from tadpole.settings import EMBEDDED, SERVED
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
+from tadpole.validation import note_trained
 
 LOOP_CLASS = "tadpole.engines.verl.leafloop.LeafAgentLoop"
 LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
 LOOK_SECONDS = 2.0
+STARTS = 3  # tries to start Ray, which gives itself 30 seconds: too few on a busy machine
 
 
 async def train(job: Job) -> Path:
@@ -54,16 +56,7 @@ async def train(job: Job) -> Path:
     with timed(job.rundir, "train"):
         await _watched(job, places, asked)
     made = adopt(places, job.rundir, before.fingerprint)
-    note_policy(
-        job.rundir,
-        PolicyRow(
-            role=PolicyRole.AFTER,
-            fingerprint=weights_hash(made),
-            update=read_state(made).update,
-            warmed_up=job.warms_up,
-            path=str(made.relative_to(job.rundir.path)),
-        ),
-    )
+    note_trained(job, made)
     return made
 
 
@@ -104,9 +97,8 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     """Run the driver to its end, showing each update as its row appears."""
     updates = job.config.train.updates
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
-        running = asyncio.create_task(
-            arun([sys.executable, "-m", "tadpole.engines.verl.main", asked, places.log])
-        )
+        driver = [sys.executable, "-m", "tadpole.engines.verl.main", asked, places.log]
+        running = asyncio.create_task(driven(driver))
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=LOOK_SECONDS)
@@ -123,6 +115,15 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     done = running.result()
     if not done.ok:
         raise TrainerError(f"verl ended with code {done.code}: {last_error(places.log)}")
+
+
+async def driven(argv: Sequence[str | Path]) -> Finished:
+    """Run the driver to its end; again where Ray did not start."""
+    for _ in range(STARTS):
+        done = await arun(argv)
+        if done.code != NOT_STARTED:
+            break
+    return done
 
 
 def last_error(log: Path) -> str:

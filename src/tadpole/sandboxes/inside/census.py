@@ -11,11 +11,35 @@ import time
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
+_alone = True  # whether all processes of the box are the runner's
+
+
+def share() -> None:
+    """From here on only what this process has started counts: the box has others, too."""
+    global _alone  # noqa: PLW0603 - one runner a process
+    _alone = False
 
 
 def others() -> "list[int]":
     """Process ids of everything but the box's init and this process."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and not _ours(int(name))]
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and not _ours(int(name))]
+    return found if _alone else _descendants(found)
+
+
+def _descendants(pids: "list[int]") -> "list[int]":
+    """Those that this process, to which orphans are given, has among its own."""
+    parents = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as handle:
+                parents[pid] = int(handle.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    found, new = set(), {os.getpid()}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new} - found
+        found |= new
+    return sorted(found)
 
 
 def _ours(pid: int) -> bool:
@@ -32,8 +56,12 @@ def kill(pid: int) -> None:
 
 def sweep() -> None:
     """End everything but the box's init and this process, however often it forks."""
-    while others():
-        kill(-1)  # all of them in one step, so that no fork gets away
+    while True:
+        left = others()
+        if not left:
+            return
+        for pid in [-1] if _alone else left:  # -1: all in one step, so that no fork gets away
+            kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

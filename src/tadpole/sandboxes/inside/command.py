@@ -167,7 +167,8 @@ class _Run:
             resource.setrlimit(kind, (value, value))
         space = resource.getrlimit(resource.RLIMIT_AS)[1]  # the runner's own bound is not theirs
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
-        if not self._commands.nested:  # else bubblewrap installs it, after its mounts
+        # Else bubblewrap installs it, after its mounts, or there is none.
+        if not self._commands.nested and self._commands.program:
             confine.install_filter(self._commands.program)
 
     def finish(self) -> "Result":

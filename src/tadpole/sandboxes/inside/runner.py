@@ -38,6 +38,7 @@ class Runner:
 
     def __init__(self, requests: int, answers: int) -> None:
         self._requests, self._answers = requests, answers  # descriptors
+        self._wake = requests  # descriptor that is readable when a request was cancelled
         self._commands: Any = None
         self._tree: Any = None
         self._current = 0  # id of the request that is being served
@@ -68,7 +69,7 @@ class Runner:
         with open("/proc/self/oom_score_adj", "w") as handle:  # first to go when memory is short
             handle.write("1000")
         limits = header["limits"]
-        self._tree, notes = mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
+        self._tree, notes = self._prepare(header)
         confine.give_up_privileges()
         self._commands = command.Commands(
             workdir=header["workdir"],
@@ -77,7 +78,7 @@ class Runner:
             environment=header["environment"],
             limits=limits,
             nested=header["nested"],
-            wake=self._requests,
+            wake=self._wake,
             interrupted=self._interrupted,
         )
         if self._commands.nested is None:  # the first box on this machine finds out
@@ -98,6 +99,10 @@ class Runner:
             "inodes": self._tree.bounded(limits["inodes"]),
             "notes": notes,
         }, []
+
+    def _prepare(self, header: "_Header") -> "tuple[mounts.Tree, list[str]]":
+        limits = header["limits"]
+        return mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
 
     def _tool(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         started = time.monotonic()
