@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from making import BUGGY, FIXED, TESTS, VENV, call, census, edit, gate_of, git, job_for, put, solver
+from making import BUGGY, FIXED, TESTS, call, census, edit, gate_of, git, job_for, put, solver
+from plain_venv import plain_venv
 
 from tadpole.workbench import job as jobs
 from tadpole.workbench.base import read_base
@@ -167,7 +168,7 @@ async def test_a_model_that_attacks_from_its_box_reaches_nothing(
     base = read_base(UserGit(repo), dirty=False)
     job = job_for(repo, base)
     run = jobs.create(work_dir(repo), job)
-    bench = Bench(engine, Environment(VENV, "as given"), key, tmp_path / "scratch")
+    bench = Bench(engine, Environment(plain_venv(), "as given"), key, tmp_path / "scratch")
     (row,) = await solve(bench, run, job, base, solver(engine, turns))
     assert census(repo) == before and not mark.exists() and not (tmp_path / "escaped").exists()
     assert secret.read_text() == "very secret\n"

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from making import FIXED, VENV, call, census, git, job_for, put, solver
+from making import FIXED, call, census, git, job_for, put, solver
+from plain_venv import plain_venv
 
 from tadpole.errors import UsageError
 from tadpole.outcome import StopReason
@@ -27,7 +28,9 @@ LOOK = call("Bash", command="python -m pytest -q tests; git log --oneline | wc -
 
 def bench_of(engine, scratch: Path, events: list[Event]) -> Bench:
     key = SigningKey.open(config_dir())
-    return Bench(engine, Environment(VENV, "as given"), key, scratch / "scratch", events.append)
+    return Bench(
+        engine, Environment(plain_venv(), "as given"), key, scratch / "scratch", events.append
+    )
 
 
 def begun(repo: Path, attempts: int = 1, **more: object):
