@@ -77,7 +77,7 @@ os.nice(1); resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print("its own
 
 async def test_fork_bomb(start, census):
     box = await start(Limits(processes=64))
-    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=1)
+    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=0.6)
     assert result.reason in (ExecReason.EXITED, ExecReason.TIMEOUT)
     assert census.count() == 0
     assert (await bash(box, "echo alive")).stdout == "alive\n"
@@ -85,7 +85,7 @@ async def test_fork_bomb(start, census):
 
 async def test_orphans_that_have_ended_count_for_nothing(start):
     box = await start(Limits(processes=64))
-    result = await bash(box, "for i in $(seq 300); do (true &) ; sleep 0.001; done; echo done")
+    result = await bash(box, "for i in $(seq 130); do (true &) ; sleep 0.001; done; echo done")
     assert (result.reason, result.stdout, result.stderr) == (ExecReason.EXITED, "done\n", "")
 
 
@@ -101,10 +101,10 @@ async def test_process_limit_counts_one_box_only(start):
 
 @pytest.mark.parametrize("workers", [1, 4])
 async def test_memory_bomb(start, workers):
-    box = await start(Limits(memory=200 << 20))
+    box = await start(Limits(memory=100 << 20))
     script = (
         f"import os, time\nfor _ in range({workers} - 1):\n if os.fork() == 0: break\n"
-        f"x = bytearray(b'x') * ((400 << 20) // {workers})\ntime.sleep(15)"
+        f"x = bytearray(b'x') * ((200 << 20) // {workers})\ntime.sleep(15)"
     )
     result = await python(box, script)
     assert (result.reason, result.code) == (ExecReason.MEMORY, 137)
@@ -113,11 +113,11 @@ async def test_memory_bomb(start, workers):
 
 
 async def test_shared_pages_are_counted_once(start):
-    box = await start(Limits(memory=300 << 20))
+    box = await start(Limits(memory=160 << 20))
     script = (
-        "import os, time\nx = bytearray(b'x') * (150 << 20)\n"
+        "import os, time\nx = bytearray(b'x') * (80 << 20)\n"
         "children = []\nfor _ in range(4):\n child = os.fork()\n"
-        " if child == 0:\n  time.sleep(0.6); os._exit(0)\n children.append(child)\n"
+        " if child == 0:\n  time.sleep(0.4); os._exit(0)\n children.append(child)\n"
         "for child in children: os.waitpid(child, 0)\nprint('done')"
     )
     result = await python(box, script)
@@ -187,10 +187,10 @@ async def test_tools_cannot_reach_the_runner_itself(box, path):
 
 
 async def test_daemons_are_dead_when_the_call_returns(box, census):
-    script = f"setsid nohup sh -c '(sleep {census.mark} &) ; sleep 0.3; echo late > /repo/late' &"
+    script = f"setsid nohup sh -c '(sleep {census.mark} &) ; sleep 0.2; echo late > /repo/late' &"
     await bash(box, script + " disown; sleep 0.1")
     assert census.count() == 0
-    await bash(box, "sleep 0.5")
+    await bash(box, "sleep 0.3")
     with pytest.raises(FileNotFoundError):
         await box.read("late")
 

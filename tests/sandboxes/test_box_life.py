@@ -182,7 +182,7 @@ def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how, t
     deadline = time.monotonic() + 20
     while sum(line.startswith(f"sleep\0{census.mark}".encode()) for line in command_lines()) < 2:
         assert time.monotonic() < deadline and controller.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.05)
     its = children(controller.pid)
     controller.send_signal(how)
     controller.wait(timeout=20)
@@ -193,7 +193,7 @@ def test_everything_dies_with_the_controller(tree, kind, toolbox, census, how, t
         or any(Path(f"/proc/{pid}").exists() for pid in its)
     ):
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.05)
     if how is signal.SIGKILL and kind is not BoxKind.CONTAINER:
         assert not [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
 
