@@ -46,8 +46,9 @@ async def test_calls_of_one_box_take_turns(box):
     assert [r.stdout for r in await asyncio.gather(*calls)] == [f"{i}\n" for i in range(5)]
 
 
-async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(engine, tree):
-    for moment in range(30):
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(engine, tree, step):
+    for moment in range(0, 30, step):
         starting = asyncio.create_task(engine.start(SandboxSpec(tree)))
         await asyncio.sleep(moment / 1000)
         starting.cancel()
