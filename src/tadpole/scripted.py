@@ -145,7 +145,7 @@ class ScriptedSandbox:
         return Observation(text=text, error=error)
 
     def _bash(self, command: str, seconds: float) -> dict[str, Any]:
-        argv = ["/bin/bash", "-lc", command]
+        argv = ["/bin/bash", "-c", command]  # no login: a profile of this machine is none of a box
         plain = {**os.environ, "TERM": "dumb"}  # as in a box: no editor takes the screen
         done = run(argv, cwd=self.root, env=plain, timeout=seconds, head=60_000, tail=60_000)
         return vars(done) | {"reason": done.reason.value}

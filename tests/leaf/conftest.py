@@ -35,7 +35,7 @@ class Box:
 
     def bash(self, command, seconds):
         done = run(
-            ["/bin/bash", "-lc", command], cwd=self.root, timeout=seconds, head=40_000, tail=40_000
+            ["/bin/bash", "-c", command], cwd=self.root, timeout=seconds, head=40_000, tail=40_000
         )
         return vars(done) | {"reason": done.reason.value}
 

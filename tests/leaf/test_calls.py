@@ -171,7 +171,15 @@ def test_every_cut_gives_the_same_call_or_says_what_is_missing(form, arguments, 
             assert bool(found) == (cut >= begun)
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.fixture(scope="session")
+def talks(make_tokenizer):
+    return {
+        form: Dialogue(make_tokenizer("qwen3"), form, make_profile(ProfileName.COMPACT, form))
+        for form in CallFormat
+    }
+
+
+@settings(deadline=None, max_examples=15)
 @given(
     form=st.sampled_from(CallFormat),
     several=st.lists(ARGUMENTS, min_size=1, max_size=2),
@@ -180,11 +188,9 @@ def test_every_cut_gives_the_same_call_or_says_what_is_missing(form, arguments, 
         ["", "\n<tool_call>\n<function=Edit>\n<parameter=old", "\n<tool_call>{"]
     ),
 )
-def test_c3_wherever_a_stream_is_cut_the_result_is_the_same(
-    make_tokenizer, form, several, thought, broken
-):
+def test_c3_wherever_a_stream_is_cut_the_result_is_the_same(talks, form, several, thought, broken):
     """A policy's stream is token ids: tags may be split between tokens anywhere."""
-    talk = Dialogue(make_tokenizer("qwen3"), form, make_profile(ProfileName.COMPACT, form))
+    talk = talks[form]
     rendered = [render(ToolCall(name="Write", arguments=one), form) for one in several]
     text = thought + "\n".join(rendered) + broken
     whole = talk.read(talk.write(text))

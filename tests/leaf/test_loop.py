@@ -165,7 +165,7 @@ async def test_max_time_while_sampling(play, talk):
 
 async def test_max_time_in_a_command(play):
     slow = say("Bash", command="echo begun; sleep 600", timeout=900)
-    trace = await play([f"{slow}\n{READ}"], max_seconds=2.0)
+    trace = await play([f"{slow}\n{READ}"], max_seconds=1.0)
     assert trace.stop is StopReason.MAX_TIME
     (only,) = trace.turns[0].observations
     assert only.text.startswith("Timed out") and "begun" in only.text

@@ -37,21 +37,18 @@ async def test_other_processes_are_not_there(box):
         assert f"\n{name}=" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_killing_everything_ends_only_the_call(box, census):
+    for script in (
         "kill -9 -1",
         "kill -9 1",
         "kill -9 $PPID; sleep 0.2",
         "for s in $(seq 1 64); do kill -$s 1; done; echo survived",
-    ],
-)
-async def test_killing_everything_ends_only_the_call(box, script, census):
-    await bash(box, f"sleep {census.mark} & {script}", timeout=5)
-    assert census.count() == 0
-    assert (await bash(box, "echo alive")).stdout == "alive\n"
-    assert (await box.tool("Bash", {"command": script, "timeout": 5})).text.strip()
-    assert (await bash(box, "echo alive")).stdout == "alive\n"
+    ):
+        await bash(box, f"sleep {census.mark} & {script}", timeout=5)
+        assert census.count() == 0, script
+        assert (await bash(box, "echo alive")).stdout == "alive\n", script
+        assert (await box.tool("Bash", {"command": script, "timeout": 5})).text.strip(), script
+        assert (await bash(box, "echo alive")).stdout == "alive\n", script
 
 
 async def test_the_runner_cannot_be_starved(box):
@@ -77,7 +74,7 @@ os.nice(1); resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); print("its own
 
 async def test_fork_bomb(start, census):
     box = await start(Limits(processes=64))
-    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=1)
+    result = await bash(box, f"f() {{ sleep {census.mark} & f | f & }}; f; sleep 2", timeout=0.6)
     assert result.reason in (ExecReason.EXITED, ExecReason.TIMEOUT)
     assert census.count() == 0
     assert (await bash(box, "echo alive")).stdout == "alive\n"
@@ -85,7 +82,7 @@ async def test_fork_bomb(start, census):
 
 async def test_orphans_that_have_ended_count_for_nothing(start):
     box = await start(Limits(processes=64))
-    result = await bash(box, "for i in $(seq 300); do (true &) ; sleep 0.001; done; echo done")
+    result = await bash(box, "for i in $(seq 130); do (true &) ; sleep 0.001; done; echo done")
     assert (result.reason, result.stdout, result.stderr) == (ExecReason.EXITED, "done\n", "")
 
 
@@ -101,10 +98,10 @@ async def test_process_limit_counts_one_box_only(start):
 
 @pytest.mark.parametrize("workers", [1, 4])
 async def test_memory_bomb(start, workers):
-    box = await start(Limits(memory=200 << 20))
+    box = await start(Limits(memory=100 << 20))
     script = (
         f"import os, time\nfor _ in range({workers} - 1):\n if os.fork() == 0: break\n"
-        f"x = bytearray(b'x') * ((400 << 20) // {workers})\ntime.sleep(15)"
+        f"x = bytearray(b'x') * ((200 << 20) // {workers})\ntime.sleep(15)"
     )
     result = await python(box, script)
     assert (result.reason, result.code) == (ExecReason.MEMORY, 137)
@@ -113,11 +110,11 @@ async def test_memory_bomb(start, workers):
 
 
 async def test_shared_pages_are_counted_once(start):
-    box = await start(Limits(memory=300 << 20))
+    box = await start(Limits(memory=160 << 20))
     script = (
-        "import os, time\nx = bytearray(b'x') * (150 << 20)\n"
+        "import os, time\nx = bytearray(b'x') * (80 << 20)\n"
         "children = []\nfor _ in range(4):\n child = os.fork()\n"
-        " if child == 0:\n  time.sleep(0.6); os._exit(0)\n children.append(child)\n"
+        " if child == 0:\n  time.sleep(0.4); os._exit(0)\n children.append(child)\n"
         "for child in children: os.waitpid(child, 0)\nprint('done')"
     )
     result = await python(box, script)
@@ -179,18 +176,18 @@ async def test_writing_through_a_directory_swapped_for_a_link(box):
     assert (await bash(box, "ls -A /tmp")).stdout == ""
 
 
-@pytest.mark.parametrize("path", ["/proc/self/mem", "/proc/1/mem", "/proc/self/environ"])
-async def test_tools_cannot_reach_the_runner_itself(box, path):
-    assert (await box.tool("Write", {"file_path": path, "content": "x"})).error
-    assert (await box.tool("Read", {"file_path": path})).error
-    assert (await bash(box, "echo alive")).stdout == "alive\n"
+async def test_tools_cannot_reach_the_runner_itself(box):
+    for path in ("/proc/self/mem", "/proc/1/mem", "/proc/self/environ"):
+        assert (await box.tool("Write", {"file_path": path, "content": "x"})).error, path
+        assert (await box.tool("Read", {"file_path": path})).error, path
+        assert (await bash(box, "echo alive")).stdout == "alive\n", path
 
 
 async def test_daemons_are_dead_when_the_call_returns(box, census):
-    script = f"setsid nohup sh -c '(sleep {census.mark} &) ; sleep 0.3; echo late > /repo/late' &"
+    script = f"setsid nohup sh -c '(sleep {census.mark} &) ; sleep 0.2; echo late > /repo/late' &"
     await bash(box, script + " disown; sleep 0.1")
     assert census.count() == 0
-    await bash(box, "sleep 0.5")
+    await bash(box, "sleep 0.3")
     with pytest.raises(FileNotFoundError):
         await box.read("late")
 

@@ -46,9 +46,9 @@ async def test_background_children_do_not_hold_a_call(box, census):  # B1
 
 async def test_a_child_that_ignores_sigterm_is_killed_at_the_deadline(box, census):  # B2, B4
     script = f"trap '' TERM INT HUP; echo partial; sleep {census.mark} & while :; do :; done"
-    result = await bash(box, script, timeout=1.0)
+    result = await bash(box, script, timeout=0.5)
     assert result.reason is ExecReason.TIMEOUT and result.code == 137
-    assert result.stdout == "partial\n" and result.seconds >= 1.0
+    assert result.stdout == "partial\n" and result.seconds >= 0.5
     assert census.count() == 0
 
 
@@ -57,12 +57,10 @@ async def test_bytes_that_are_not_utf8_are_replaced(box):  # B3
     assert (result.code, result.stdout) == (0, "ok\N{REPLACEMENT CHARACTER}\nend\n")
 
 
-@pytest.mark.parametrize(
-    "script", ["read line", "git commit", "sudo -k true", "su", "read -p name x"]
-)
-async def test_what_asks_a_person_fails_at_once(box, script):  # B5
-    result = await bash(box, script)
-    assert result.code != 0 and result.reason is ExecReason.EXITED
+async def test_what_asks_a_person_fails_at_once(box):  # B5
+    for script in ("read line", "git commit", "sudo -k true", "su", "read -p name x"):
+        result = await bash(box, script)
+        assert result.code != 0 and result.reason is ExecReason.EXITED, script
 
 
 async def test_both_ends_of_long_output_are_kept(start):  # B6
@@ -179,7 +177,7 @@ async def test_a_tool_that_hangs_becomes_an_observation(start):
 
 async def test_the_longer_deadline_of_a_bash_tool_counts(start):
     box = await start(Limits(call_seconds=0.3))
-    seen = await box.tool("Bash", {"command": "sleep 1; echo late", "timeout": 30})
+    seen = await box.tool("Bash", {"command": "sleep 0.6; echo late", "timeout": 30})
     assert seen.text == "0 exited late\n"
 
 

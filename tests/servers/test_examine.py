@@ -130,10 +130,10 @@ async def test_a_window_is_found_to_a_sixteenth_by_few_questions(served):
 
 
 async def test_what_would_take_too_long_is_not_asked(served):
-    server = served("other", per_token=0.0002)
-    found = (await looked_at(server, context=65_536, seconds=1.0))["context"]
+    server = served("other", per_token=0.0001)
+    found = (await looked_at(server, context=65_536, seconds=0.5))["context"]
     assert found.ok and found.more["ending"] == "time" and 1000 < found.more["holds"] < 20_000
-    assert "would take longer than 1 s" in found.detail and "doctor --seconds " in found.fix
+    assert "would take longer than 0.5 s" in found.detail and "doctor --seconds " in found.fix
 
 
 @pytest.mark.parametrize(

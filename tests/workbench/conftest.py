@@ -1,5 +1,6 @@
 """A small repository of somebody's with a bug, and a home directory of its own."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +10,24 @@ from making import BUGGY, TESTS, git, put
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    root = tmp_path / "calc"
+@pytest.fixture(scope="session")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository as every test finds it."""
+    root = tmp_path_factory.mktemp("first") / "calc"
     put(root, {"calc.py": BUGGY, "tests/test_calc.py": TESTS, "README.md": "calc\n"})
     git(root, "init", "-q", "-b", "main")
     git(root, "config", "user.name", "Somebody")
     git(root, "config", "user.email", "somebody@example.org")
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "all of it")
+    return root
+
+
+@pytest.fixture
+def repo(first: Path, tmp_path: Path) -> Path:
+    root = tmp_path / "calc"
+    shutil.copytree(first, root, symlinks=True)
+    git(root, "update-index", "-q", "--refresh")  # the copies are other files to git
     return root
 
 

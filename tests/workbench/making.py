@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from plain_venv import plain_venv
+
 from tadpole.leaf.calls import CallFormat, render
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
@@ -82,7 +84,7 @@ async def gate_of(root: Path, scratch: Path, engine: BubblewrapEngine) -> Gate:
     base = read_base(UserGit(root), dirty=False)
     tree = scratch / f"tree-{base.digest[:8]}"
     await write_tree(base, tree)
-    return Gate(engine, Environment(VENV, "as given"), base, tree, read_policy(base.files))
+    return Gate(engine, Environment(plain_venv(), "as given"), base, tree, read_policy(base.files))
 
 
 def call(name: str, **arguments: object) -> str:

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from making import BUGGY, FIXED, TESTS, VENV, call, census, edit, gate_of, git, job_for, put, solver
+from making import BUGGY, FIXED, TESTS, call, census, edit, gate_of, git, job_for, put, solver
+from plain_venv import plain_venv
 
 from tadpole.workbench import job as jobs
 from tadpole.workbench.base import read_base
@@ -23,6 +24,7 @@ slow = pytest.mark.slow
 BROKEN = FIXED.replace("a * 2", "a * 3")
 DOUBLE = "tests/test_calc.py::test_double"
 SKIPPER = FIXED.replace("return a * 2", "import pytest\n    pytest.skip('not today')")
+NO_TESTS = "[tests]\ncommand = 'true'\n"  # where they are not what is looked at
 FORGER = (
     "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport():\n"
     "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n"
@@ -67,8 +69,9 @@ async def test_the_policy_is_the_bases_not_the_patchs(repo: Path, tmp_path: Path
 
 async def test_scanners_find_what_is_new_whatever_comments_say(repo: Path, tmp_path: Path, engine):
     old = BUGGY + "\n\ndef old(x):\n    import subprocess\n    subprocess.call(x, shell=True)\n"
-    put(repo, {"calc.py": old})
-    git(repo, "commit", "-aqm", "an old problem")
+    put(repo, {"calc.py": old, ".tadpole.toml": NO_TESTS})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "an old problem")
     gate = await gate_of(repo, tmp_path, engine)
     key = "AKIA" + "IOSFODNN7EXAMPLF"
     more = (
@@ -165,9 +168,9 @@ async def test_a_model_that_attacks_from_its_box_reaches_nothing(
     ]
     key = SigningKey.open(config_dir())
     base = read_base(UserGit(repo), dirty=False)
-    job = job_for(repo, base)
+    job = job_for(repo, base).model_copy(update={"test_command": "true"})
     run = jobs.create(work_dir(repo), job)
-    bench = Bench(engine, Environment(VENV, "as given"), key, tmp_path / "scratch")
+    bench = Bench(engine, Environment(plain_venv(), "as given"), key, tmp_path / "scratch")
     (row,) = await solve(bench, run, job, base, solver(engine, turns))
     assert census(repo) == before and not mark.exists() and not (tmp_path / "escaped").exists()
     assert secret.read_text() == "very secret\n"

@@ -121,7 +121,8 @@ def web():
 async def tried(engine, repo: Path, scratch: Path, hosts, *commands: str):
     events: list[Event] = []
     bench = bench_of(engine, scratch, events)
-    run_, job, base = begun(repo, network=tuple(hosts))
+    # What the gate finds is not looked at here.
+    run_, job, base = begun(repo, network=tuple(hosts), test_command="true")
     fix = call("Write", file_path="calc.py", content=FIXED)
     turns = [*(call("Bash", command=command) for command in commands), fix]
     (row,) = await solve(bench, run_, job, base, solver(engine, turns))

@@ -17,6 +17,7 @@ import pytest
 from making import FIXED, REPORT, edit, git, proposed
 from rich.console import Console
 
+from tadpole.cli.main import run
 from tadpole.errors import UsageError
 from tadpole.workbench import review
 from tadpole.workbench.base import read_base
@@ -64,14 +65,6 @@ def test_a_decision_needs_its_reason_and_what_was_shown(repo: Path, made: Propos
     assert decision_of(made).ruling is Ruling.REJECTED
 
 
-def tadpole(repo: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    argv = [*COMMAND, *args]
-    return subprocess.run(
-        argv, cwd=repo, capture_output=True, text=True, timeout=120, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
 def at_terminal(repo: Path, typed: str, *args: str) -> tuple[int, str]:
     """Run a verb on a terminal of its own and type."""
     leader, follower = pty.openpty()
@@ -99,22 +92,26 @@ def at_terminal(repo: Path, typed: str, *args: str) -> tuple[int, str]:
         os.close(leader)
 
 
-def test_from_review_at_a_terminal_to_the_commit_in_the_log(repo: Path, made: Proposal):
-    refused = tadpole(repo, "apply", made.id)
-    assert refused.returncode == 2
-    assert refused.stderr == (
+def test_from_review_at_a_terminal_to_the_commit_in_the_log(
+    repo: Path, made: Proposal, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.chdir(repo)
+    assert run(["apply", made.id]) == 2
+    assert capsys.readouterr().err == (
         f"tadpole: nobody has reviewed {made.id} yet: tadpole review {made.id}\n"
     )
-    alone = tadpole(repo, "review")
+    alone = subprocess.run([*COMMAND, "review"], cwd=repo, capture_output=True, text=True,
+                           timeout=120, check=False, stdin=subprocess.DEVNULL)  # fmt: skip
     assert alone.returncode == 2 and "needs a person at a terminal" in alone.stderr
     assert decision_of(made) is None
     code, said = at_terminal(repo, "x\na\n", "review", made.id[:6])
     assert code == 0, said
     assert f"{made.id} approved; next: tadpole apply {made.id}" in said
-    done = tadpole(repo, "apply", "--branch", "fix")
-    assert done.returncode == 0, done.stderr
+    assert run(["apply", "--branch", "fix"]) == 0, capsys.readouterr().err
     assert f"Tadpole-Passport: {made.id}" in git(repo, "log", "-1", "fix")
-    body = json.loads(tadpole(repo, "review", made.id, "--json").stdout)
+    capsys.readouterr()
+    assert run(["review", made.id, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
     assert body["decision"]["ruling"] == "approved" and body["signature"]
 
 

@@ -14,6 +14,7 @@ from making import FIXED, VENV, census, git, put
 from test_solve import begun, bench_of
 from test_verbs import COMMAND, tadpole
 
+from tadpole.cli.main import run
 from tadpole.errors import ModelError
 from tadpole.leaf.calls import CallFormat
 from tadpole.leaf.conversations.chat import ChatDialogue
@@ -150,28 +151,30 @@ async def test_what_a_lost_server_cost_is_owed_again(
     asked = LeafSolver(engine, chat, ChatDialogue(profile), LeafConfig(), Sampling())
     events: list[Event] = []
     bench = bench_of(engine, tmp_path, events)
-    run, job, base = begun(repo, attempts=2)
+    job_run, job, base = begun(repo, attempts=2)
     look = completion("", "tool_calls", tool_calls=[call("Glob", '{"pattern": "*.py"}')])
     server.script = [look, look, (500, b"crashed", {}), (500, b"crashed", {}), completion("No.")]
     with pytest.raises(ModelError, match=r"no attempt could be made: .*crashed; then tadpole solv"):
-        await solve(bench, run, job, base, asked)
+        await solve(bench, job_run, job, base, asked)
     assert [event.name for event in events if event.kind is EventKind.STOP] == [
         "llm_query_error"
     ] * 2
-    rows = await solve(bench, run, job, base, asked)
+    rows = await solve(bench, job_run, job, base, asked)
     assert [(row.number, row.stop.value, row.proposal) for row in rows] == [
         (0, "agent", ""), (1, "agent", ""),
     ]  # fmt: skip
-    assert run.load_trace("traces/0.json.gz").policy == "openai:qwen"
+    assert job_run.load_trace("traces/0.json.gz").policy == "openai:qwen"
 
 
-def test_without_an_address_nothing_is_begun(repo: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_an_address_nothing_is_begun(repo: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    done = tadpole(repo, *SOLVE)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("tadpole: no server to ask for qwen: set OPENAI_BASE_URL")
-    assert done.stderr.count("\n") == 1
-    assert "no unfinished job" in tadpole(repo, "solve", "--resume").stderr
+    monkeypatch.chdir(repo)
+    assert run(SOLVE) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("tadpole: no server to ask for qwen: set OPENAI_BASE_URL")
+    assert said.err.count("\n") == 1 and said.out == ""
+    assert run(["solve", "--resume"]) == 2
+    assert "no unfinished job" in capsys.readouterr().err
 
 
 def test_a_served_model_loads_no_torch():

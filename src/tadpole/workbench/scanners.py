@@ -35,7 +35,7 @@ SCANNERS = {"bandit": "bandit", "detect-secrets": "detect_secrets"}  # distribut
 _INSTALL = "pip install 'tadpole[use]'"
 _PROGRAM = "/opt/scan/scan.py"
 _RULES = "/opt/rules"  # semgrep's, of this machine
-_SECONDS = 300.0
+_SECONDS = 600.0
 _BY_SEVERITY = {
     Severity.HIGH: Check.SECURITY_HIGH,
     Severity.MEDIUM: Check.SECURITY_MEDIUM,
@@ -208,33 +208,34 @@ async def _both(work: _Scanning) -> tuple[dict[str, Any], dict[str, Any]]:
     mounts = {**spec.mounts, _PROGRAM: here}
     if work.rules and work.rules.outside:
         mounts[_RULES] = work.rules.outside
+    texts = [file for file in change.files if not file.binary]
+    old = [f.path for f in texts if f.before is not None]
+    new = [f.side(new=True) for f in texts if f.after is not None]
+    # Beside the base, so that one start of the scanners does for both: it takes longer than they.
+    beside = f"scan-{secrets.token_hex(8)}"
+    ask = {
+        "scanners": list(work.tools),
+        "program": work.program,
+        # Those of the tree are the base's.
+        "rules": f"{WORKDIR}/{work.rules.inside}" if work.rules and work.rules.inside else _RULES,
+        "sides": [[WORKDIR, old], [f"{WORKDIR}/{beside}", [file.path for file in new]]],
+    }
     box = await engine.start(replace(spec, mounts=mounts, env=env))
     try:
-        rules = _RULES
-        if work.rules and work.rules.inside:
-            # The base's: they are looked at before the change is there.
-            rules = "/tmp/rules"
-            kept = ["cp", "-rT", f"{WORKDIR}/{work.rules.inside}", rules]
-            if (await box.exec(kept, timeout=_SECONDS)).code:
-                raise ValueError(f"the rules at {work.rules.inside} cannot be read")
-        ask = {"scanners": list(work.tools), "program": work.program, "rules": rules}
-        texts = [file for file in change.files if not file.binary]
-        old = [f.path for f in texts if f.before is not None]
-        new = [f.path for f in texts if f.after is not None]
-        before = await _run(box, environment.python, old, ask)
-        await box.write(change.delta)
-        return before, await _run(box, environment.python, new, ask)
+        await box.write([replace(file, path=f"{beside}/{file.path}") for file in new])
+        before, after = await _run(box, environment.python, ask)
+        return before, after
     finally:
         await box.close()
 
 
-async def _run(box: Sandbox, python: str, paths: list[str], ask: dict[str, Any]) -> dict[str, Any]:
+async def _run(box: Sandbox, python: str, ask: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each scanner says of each side."""
     out = f"/tmp/scan-{secrets.token_hex(8)}.json"
-    given = [f"{WORKDIR}/{path}" for path in paths]
-    request = json.dumps({**ask, "paths": given, "out": out}).encode()
+    request = json.dumps({**ask, "out": out}).encode()
     done = await box.exec([python, "-I", _PROGRAM], timeout=_SECONDS, stdin=request)
     try:
-        answer: dict[str, Any] = json.loads(await box.read(out))
+        answer: list[dict[str, Any]] = json.loads(await box.read(out))
     except FileNotFoundError:
         last = next(iter(done.stderr.strip().splitlines()[-1:]), f"exit code {done.code}")
         raise ValueError(f"{done.reason.value}: {last}") from None
@@ -247,7 +248,7 @@ def _new(
     sides = {file.path: file for file in change.files}
 
     def key(item: dict[str, Any], new: bool) -> tuple[str, str, bytes]:
-        path = item["path"].removeprefix(f"{WORKDIR}/")
+        path = item["path"]
         lines = (sides[path].side(new=new).content or b"").splitlines()
         at = item["line"] - 1
         return path, item["rule"], lines[at].strip() if 0 <= at < len(lines) else b""
@@ -264,7 +265,7 @@ def _new(
             Finding(
                 check=Check.SECRET if secret else _BY_SEVERITY[severity],
                 severity=severity,
-                path=item["path"].removeprefix(f"{WORKDIR}/"),
+                path=item["path"],
                 line=item["line"],
                 tool=item["tool"],
                 rule=item["rule"],

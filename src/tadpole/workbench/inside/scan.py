@@ -1,5 +1,7 @@
 """Runs the scanners inside the box, over the files that a JSON request on standard input names.
 
+They come as sides, each a directory with the paths below it, and are told apart in the answer.
+
 A program of its own: bandit and detect-secrets come from the environment that is mounted. Results
 go to the file that the request names. Nothing that the scanned tree says turns a check off:
 ``nosec`` and ``allowlist`` comments and configuration files are not heeded.
@@ -19,10 +21,13 @@ from typing import Any
 
 def bandit(paths: "list[str]") -> "list[dict[str, Any]]":
     """Issues of the Python files."""
+    code = [path for path in paths if path.endswith(".py")]
+    if not code:  # its import is most of what it costs
+        return []
     from bandit.core import config, manager
 
     run = manager.BanditManager(config.BanditConfig(), "file", ignore_nosec=True)
-    run.discover_files([path for path in paths if path.endswith(".py")], False, "")
+    run.discover_files(code, False, "")
     run.run_tests()
     return [
         {
@@ -111,23 +116,31 @@ def main() -> None:
     """Read the request, run each scanner, write down what it found or why it did not run."""
     request = json.loads(sys.stdin.buffer.read())
     logging.disable(logging.CRITICAL)
-    answer = {}
     with_rules = functools.partial(semgrep, program=request["program"], rules=request["rules"])
     known: dict[str, Callable[[list[str]], list[dict[str, Any]]]] = {
         "bandit": bandit,
         "detect-secrets": secrets,
         "semgrep": with_rules,
     }
-    for name, scan in known.items():
-        if name not in request["scanners"]:
-            continue
-        try:
-            paths = request["paths"]
-            answer[name] = {"found": scan(paths) if paths else [], "error": ""}
-        except Exception as error:
-            answer[name] = {"found": [], "error": f"{type(error).__name__}: {error}"}
+    asked = {name: scan for name, scan in known.items() if name in request["scanners"]}
+    answer = [
+        {name: _answer(scan, root, paths) for name, scan in asked.items()}
+        for root, paths in request["sides"]
+    ]
     with open(request["out"], "w", encoding="utf-8") as stream:
         json.dump(answer, stream)
+
+
+def _answer(
+    scan: "Callable[[list[str]], list[dict[str, Any]]]", root: str, paths: "list[str]"
+) -> "dict[str, Any]":
+    try:
+        found = scan([f"{root}/{path}" for path in paths]) if paths else []
+    except Exception as error:
+        return {"found": [], "error": f"{type(error).__name__}: {error}"}
+    for item in found:
+        item["path"] = item["path"][len(root) + 1 :]
+    return {"found": found, "error": ""}
 
 
 if __name__ == "__main__":
