@@ -182,9 +182,9 @@ class _Work:
             self.broken.append((trace.stop, trace.error))
             return
         change = change_of(self.base, got.delta)
-        told = worth_telling(got.left_out, got.delta, self.base.files.get)
-        if told:
-            more = (*change.left_out, *map(str, told))
+        odd = worth_telling(got.left_out, got.delta, self.base.files.get)
+        if odd:
+            more = (*change.left_out, *map(str, odd))
             change = change.model_copy(update={"left_out": more})
         row = AttemptRow(
             number=number,
