@@ -19,7 +19,8 @@ from tadpole.errors import SourceError
 from tadpole.repos.box import VENV, WORKDIR, interpreter
 
 _SECONDS = 120.0
-_RARELY_IMPORTED = r"/pygments/(lexers|styles)/|/tests?/"  # costs more to compile than it saves
+# Costs more to compile than it saves; but pytest itself imports some lexers whenever it starts.
+_RARELY_IMPORTED = r"/pygments/(lexers|styles)/(?!__init__|_mapping|diff|python)|/tests?/"
 _MODULES = (".py", ".so", ".pyd", ".json", ".txt")
 
 

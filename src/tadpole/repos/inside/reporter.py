@@ -105,8 +105,8 @@ class Reporter:
             return
         left = max(0.05, self.deadline - time.monotonic())
         before = signal.signal(signal.SIGALRM, self._look)
-        # It repeats, because a test may swallow the first one.
-        signal.setitimer(signal.ITIMER_REAL, left, max(left, 1.0))
+        # It repeats, because a test may swallow the first one, or have waited for a processor.
+        signal.setitimer(signal.ITIMER_REAL, left, max(left / 4, 0.1))
         try:
             yield
         finally:
