@@ -1,8 +1,7 @@
-import os
 from pathlib import Path
 
 import pytest
-from tinyrepo import HANGING, LIBRARY, ODD, PYPROJECT, pack_wheels, repository
+from tinyrepo import HANGING, LIBRARY, ODD, PACKAGING, pack_wheels, repository
 
 from tadpole.repos.pip import Pip
 from tadpole.repos.snapshot import Snapshot
@@ -12,14 +11,8 @@ from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 
 @pytest.fixture(scope="session")
 def pip(tmp_path_factory: pytest.TempPathFactory) -> Pip:
-    wheels = pack_wheels(tmp_path_factory.mktemp("wheels"))
-    return Pip(
-        env={
-            "PIP_CONFIG_FILE": os.devnull,
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(wheels),
-        }
-    )
+    """Every environment of these tests is built from a directory of wheels alone."""
+    return Pip.offline(pack_wheels(tmp_path_factory.mktemp("wheels")))
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +28,12 @@ def store(tmp_path_factory: pytest.TempPathFactory, engine: BubblewrapEngine, pi
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git repository with every kind of test."""
-    return repository(tmp_path_factory.mktemp("git") / "shapes", PYPROJECT, LIBRARY, ODD)
+    return repository(tmp_path_factory.mktemp("git") / "shapes", PACKAGING, LIBRARY, ODD)
 
 
 @pytest.fixture(scope="session")
 def hanging(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return repository(tmp_path_factory.mktemp("git") / "hanging", PYPROJECT, LIBRARY, HANGING)
+    return repository(tmp_path_factory.mktemp("git") / "hanging", PACKAGING, LIBRARY, HANGING)
 
 
 @pytest.fixture
