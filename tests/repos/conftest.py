@@ -7,6 +7,7 @@ from tadpole.repos.pip import Pip
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tests.built_once import built_once, for_all_workers
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +23,17 @@ def engine() -> BubblewrapEngine:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory, engine: BubblewrapEngine, pip: Pip) -> Store:
-    return Store(tmp_path_factory.mktemp("cache"), engine, pip)
+    return Store(for_all_workers(tmp_path_factory, "repos-cache"), engine, pip)
 
 
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git repository with every kind of test."""
-    return repository(tmp_path_factory.mktemp("git") / "shapes", PACKAGING, LIBRARY, ODD)
+
+    def build(beside: Path) -> None:
+        repository(beside / "shapes", PACKAGING, LIBRARY, ODD)
+
+    return built_once(for_all_workers(tmp_path_factory, "repos-git"), "all", build) / "shapes"
 
 
 @pytest.fixture(scope="session")
