@@ -207,13 +207,14 @@ the one side is compared with the other, the further off it is. It shall be the 
 """
 
 
-async def test_a_bug_that_the_author_put_in(snapshot, validator):
+async def test_a_bug_that_the_author_put_in(snapshot, store, engine):
     """Old tests that notice it become hidden ones, and are cut out of their file."""
     right = (snapshot.tree / "pond/shapes.py").read_text()
     wrong = right.replace("total += 2 * side", "total = 2 * side")
     assert wrong != right
     files = {"more": None, "tests": None, "statement": REPORT, "tests/test_around.py": FIXED}
     draft = drafted(snapshot, TaskKind.BUG_FIX, **files, **{".task/before/pond/shapes.py": wrong})
+    validator = Validator(store, engine, PytestGrader(engine, store))
     task = await validator.validate(snapshot, candidate(snapshot, draft), "pond-0001")
     assert task.kind is TaskKind.BUG_FIX
     assert {change.path for change in task.start} == {"pond/shapes.py", "tests/test_shapes.py"}

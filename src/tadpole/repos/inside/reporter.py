@@ -11,6 +11,11 @@ code under test that forges the result file: where that matters, the grader has 
 Nothing here may warn, because some suites turn warnings into errors.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # what is loaded here stays; looking through it for garbage costs a tenth of a start
+
 import json
 import os
 import signal
@@ -224,6 +229,8 @@ def close_input() -> dict[str, Any]:
 
 def main() -> int:
     """Read the request, run pytest, leave with its exit code."""
+    gc.freeze()
+    gc.enable()
     request = close_input()
     with open(request["out"], "w", encoding="utf-8") as out:
 
