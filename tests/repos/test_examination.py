@@ -50,7 +50,7 @@ async def test_what_is_no_repository_is_a_usage_error(store, tmp_path):
         await remarks(store, tmp_path / "nothing")
 
 
-async def test_what_the_directory_of_wheels_lacks_is_told(tmp_path, store, shapes):
+async def test_what_the_directory_of_wheels_lacks_is_told(tmp_path, store):
     """That an environment is built from one alone is what the others here stand on."""
     with pytest.raises(SourceError, match="pip download -d"):
         Pip.offline(tmp_path / "wheels")
@@ -61,7 +61,7 @@ async def test_what_the_directory_of_wheels_lacks_is_told(tmp_path, store, shape
             (some / wheel.name).symlink_to(wheel)
     offline = Pip.offline(some)
     assert Path(offline.env["PIP_FIND_LINKS"]) == some
-    found, tree = await store.fetched(str(shapes))
+    found, tree = await store.fetched(str(write(tmp_path / "lib", LIBRARY)))
     recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
     with pytest.raises(SourceError, match="pytest"):
         await Store(tmp_path / "cache", store.engine, offline).built(found, recipe, tree)
