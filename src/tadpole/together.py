@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -10,9 +12,14 @@ async def together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
 
     Raises the first failure as it is.
     """
+    await each(work)
+
+
+async def each(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """As :func:`together`; what each of them gives, in their order."""
     running = [asyncio.create_task(one) for one in work]
     try:
-        await asyncio.gather(*running)
+        return await asyncio.gather(*running)
     finally:
         await end(running)
 

@@ -487,11 +487,11 @@ FOOLS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n.startswith("B4") else []) for n in FOOLS]
 )
-async def test_only_rewritten_tests_stop_it(grader, challenger, name):
+async def test_only_rewritten_tests_stop_it(challenger, engine, name):
     task, body = FOOLS[name]
     task = replace(task, measured=Measured(functions=5, oracles=ORACLES))
     delta = [FileChange("calc/core.py", BUGGY + b"\n" + body.encode())]
-    assert (await grader.grade(task, delta)).resolved  # tier 1 is what it is
     grade = await challenger.grade(task, delta)
+    assert engine.starts == 3  # the run that is all of tier 1 was fooled, and a pair was not
     assert (grade.status, grade.resolved, grade.tier) == (TAMPERED, False, Tier.CHALLENGED)
     assert grade.reason.startswith("the real tests passed, but tests/"), grade

@@ -98,26 +98,28 @@ async def test_agent_edits_of_test_files_are_replaced(grader, task):
     assert (await grader.grade(task, [*delta, *task.gold])).resolved
 
 
-@pytest.mark.parametrize(
-    "body, said",
-    [
-        ("import pytest; pytest.skip('no')", "skipped"),
-        ("import pytest; pytest.xfail('no')", "xfailed"),
-        ("import unittest; raise unittest.SkipTest", "skipped"),
-    ],
-)
-async def test_only_a_pass_is_a_pass(grader, task, body, said):
-    source = GOOD + f"\n\ndef double(a):\n    {body}\n".encode()
+async def test_only_a_pass_is_a_pass(grader, task):
+    bodies = {
+        "skipped": "import pytest; pytest.skip('no')",
+        "xfailed": "import pytest; pytest.xfail('no')",
+        "set_aside": "import unittest; raise unittest.SkipTest",
+    }
+    source = GOOD + "".join(f"\n\ndef {n}():\n    {body}\n" for n, body in bodies.items()).encode()
+    tests = "from calc import core\n" + "".join(f"def test_{n}(): core.{n}()\n" for n in bodies)
+    ids = tuple(f"tests/test_pass.py::test_{n}" for n in bodies)
+    hidden = (*task.hidden, FileChange("tests/test_pass.py", tests.encode()))
+    task = replace(task, hidden=hidden, pass_to_pass=(*task.pass_to_pass, *ids))
     grade = await grader.grade(task, [FileChange("calc/core.py", source)])
     assert (grade.status, grade.resolved) == (GRADED, False)
-    assert set(grade.failing) == set(task.pass_to_pass)
-    assert f" {said}" in grade.reason
+    assert grade.failing == ids
+    for node, status in zip(ids, ("skipped", "xfailed", "skipped"), strict=True):
+        assert f"{node} {status}" in grade.reason
 
 
 async def test_a_hang_is_the_changes_fault(grader):
     """A24: by processor time, so that a busy machine is not held against the change."""
     hang = GOOD + b"\n\ndef double(a):\n    while True: pass\n"
-    task = new_task(test_seconds=3.0)
+    task = new_task(test_seconds=2.0)
     grade = await grader.grade(task, [FileChange("calc/core.py", hang)])
     assert (grade.status, grade.resolved) == (GRADED, False)
     assert grade.reason.startswith("timed out")  # by the clock where the machine is very busy

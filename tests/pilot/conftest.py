@@ -1,4 +1,5 @@
 import asyncio
+from pathlib import Path
 
 import brook as brook_library
 import pond
@@ -8,18 +9,29 @@ from tadpole import process
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tests.built_once import built_once, for_all_workers
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost")
 
 
 @pytest.fixture(scope="session")
-def repository(tmp_path_factory) -> str:
+def clones(tmp_path_factory) -> Path:
+    """Git repositories of the tiny libraries."""
+
+    def build(beside: Path) -> None:
+        root = pond.build(beside / "pond")
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):
+            done = process.run([*GIT, "-C", str(root), *words], timeout=30)
+            assert done.ok, done
+        brook_library.build(beside / "brook")
+
+    return built_once(for_all_workers(tmp_path_factory, "pilot-git"), "all", build)
+
+
+@pytest.fixture(scope="session")
+def repository(clones) -> str:
     """A real git repository with the tiny library."""
-    root = pond.build(tmp_path_factory.mktemp("git") / "pond")
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "start"]):
-        done = process.run([*GIT, "-C", str(root), *words], timeout=30)
-        assert done.ok, done
-    return str(root)
+    return str(clones / "pond")
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +41,7 @@ def engine() -> BubblewrapEngine:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory, engine) -> Store:
-    return Store(tmp_path_factory.mktemp("cache"), engine, pond.LocalPip())
+    return Store(for_all_workers(tmp_path_factory, "pilot-cache"), engine, pond.LocalPip())
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +50,9 @@ def snapshot(store, repository) -> Snapshot:
 
 
 @pytest.fixture(scope="session")
-def brook_clone(tmp_path_factory) -> str:
+def brook_clone(clones) -> str:
     """A git clone with a history."""
-    return str(brook_library.build(tmp_path_factory.mktemp("git") / "brook"))
+    return str(clones / "brook")
 
 
 @pytest.fixture(scope="session")

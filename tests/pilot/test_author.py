@@ -1,3 +1,4 @@
+import asyncio
 import random
 from dataclasses import replace
 
@@ -152,16 +153,13 @@ UNNAMED = STATEMENT.replace('"a side is negative"', "that says why").replace(
         ({"tests/test_shapes.py": "def test_area():\n    pass\n"}, DropReason.TESTS_CHANGED),
         ({"tests/conftest.py": "import pytest\n"}, DropReason.TESTS_CHANGED),
         ({"conftest.py": "import pytest\n"}, DropReason.SOLUTION_EDITS_TESTS),
-        ({"tests": VACUOUS}, DropReason.SURVIVED),
-        ({"tests": WRONG}, DropReason.OWN_TESTS_FAIL),
-        ({"more": BREAKING}, DropReason.BREAKS_TESTS),
         ({"statement": QUOTING}, DropReason.STATEMENT_LEAKS),
         ({"statement": SPOILING}, DropReason.STATEMENT_LEAKS),
         ({"statement": SILENT}, DropReason.UNTOLD),
         ({"statement": UNNAMED}, DropReason.UNTOLD),
     ],
 )
-async def test_other_authors_are_dropped_with_the_reason(snapshot, validator, files, reason):
+async def test_parts_that_cannot_do_are_dropped_with_the_reason(snapshot, validator, files, reason):
     proposed = candidate(snapshot, drafted(snapshot, **files))
     assert proposed.files and proposed.functions  # the journal has something to say of it
     with pytest.raises(Dropped) as caught:
@@ -169,19 +167,29 @@ async def test_other_authors_are_dropped_with_the_reason(snapshot, validator, fi
     assert caught.value.reason is reason
 
 
-async def test_a_test_that_never_meets_the_solution_is_dropped(snapshot, validator):
-    """It fails without the solution's other file, which no line of it executes."""
-    marker = {"tests": BESIDE, "tests/marker.txt": "x"}
-    found = drafted(snapshot, **marker)
-    proposed = candidate(snapshot, found)
-    proposed = replace(
+def beside(snapshot):
+    """Its test fails without the solution's other file, which no line of it executes."""
+    proposed = candidate(snapshot, drafted(snapshot, **{"tests": BESIDE, "tests/marker.txt": "x"}))
+    return replace(
         proposed,
         gold=(*proposed.gold, *(c for c in proposed.tests if c.path.endswith("marker.txt"))),
         tests=tuple(c for c in proposed.tests if not c.path.endswith("marker.txt")),
     )
-    with pytest.raises(Dropped) as caught:
-        await validator.validate(snapshot, proposed, "pond-0001")
-    assert caught.value.reason is DropReason.UNREACHED
+
+
+async def test_what_only_runs_can_tell_is_dropped_with_the_reason(snapshot, validator):
+    others = {
+        DropReason.SURVIVED: candidate(snapshot, drafted(snapshot, tests=VACUOUS)),
+        DropReason.OWN_TESTS_FAIL: candidate(snapshot, drafted(snapshot, tests=WRONG)),
+        DropReason.BREAKS_TESTS: candidate(snapshot, drafted(snapshot, more=BREAKING)),
+        DropReason.UNREACHED: beside(snapshot),
+    }
+    ends = await asyncio.gather(
+        *(validator.validate(snapshot, one, "pond-0001") for one in others.values()),
+        return_exceptions=True,
+    )
+    assert all(isinstance(end, Dropped) for end in ends), ends
+    assert [end.reason for end in ends] == list(others)
 
 
 FIXED = """from pond import shapes
@@ -199,13 +207,14 @@ the one side is compared with the other, the further off it is. It shall be the 
 """
 
 
-async def test_a_bug_that_the_author_put_in(snapshot, validator):
+async def test_a_bug_that_the_author_put_in(snapshot, store, engine):
     """Old tests that notice it become hidden ones, and are cut out of their file."""
     right = (snapshot.tree / "pond/shapes.py").read_text()
     wrong = right.replace("total += 2 * side", "total = 2 * side")
     assert wrong != right
     files = {"more": None, "tests": None, "statement": REPORT, "tests/test_around.py": FIXED}
     draft = drafted(snapshot, TaskKind.BUG_FIX, **files, **{".task/before/pond/shapes.py": wrong})
+    validator = Validator(store, engine, PytestGrader(engine, store))
     task = await validator.validate(snapshot, candidate(snapshot, draft), "pond-0001")
     assert task.kind is TaskKind.BUG_FIX
     assert {change.path for change in task.start} == {"pond/shapes.py", "tests/test_shapes.py"}

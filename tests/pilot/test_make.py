@@ -2,6 +2,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import roundmaking
 
 from tadpole.errors import UsageError
 from tadpole.grading.grader import PytestGrader
@@ -10,6 +11,7 @@ from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.hide import locate
 from tadpole.pilot.journal import TABLE, Step, yield_of
 from tadpole.pilot.proposers.singlesite import SingleSite
+from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason, Stage
 from tadpole.progress import Progress
@@ -22,10 +24,10 @@ COUNT = 2
 class Watched(Validator):
     """The real thing, counted."""
 
-    calls = 0
+    judged = 0
 
     async def validate(self, snapshot, candidate, name):
-        self.calls += 1
+        self.judged += 1
         return await super().validate(snapshot, candidate, name)
 
 
@@ -91,24 +93,37 @@ async def test_the_yield_is_told_by_stage_and_reason(first):
     assert [step.index for step in steps] == list(range(len(steps)))
 
 
-async def test_after_a_crash_it_goes_on_to_the_same_tasks(
-    run, first, tmp_path, store, engine, grader
-):
-    journal = first / f"{TABLE}.jsonl"
+async def crashed(run, made, copy, quick):
+    """Go on with a copy whose journal ends in the middle of a line; then there is nothing to do."""
+    journal = made / f"{TABLE}.jsonl"
     rows = journal.read_bytes().splitlines(keepends=True)
-    copy = tmp_path / "copy"
-    shutil.copytree(first, copy)
+    shutil.copytree(made, copy)
     (copy / f"{TABLE}.jsonl").write_bytes(b"".join(rows[:-1]) + rows[-1][:30])  # torn
-    watched = Watched(store, engine, grader)
+    watched = quick()
     again = await run(copy, validator=watched)
-    assert again == taskdir.load_set(first)
-    untimed = RunDir(first).rows(TABLE, Step)
-    found = RunDir(copy).rows(TABLE, Step)
-    assert found == untimed
-    assert 1 <= watched.calls <= make.WORKERS + 1
-    nothing = Watched(store, engine, grader)
+    assert again == taskdir.load_set(made)
+    assert RunDir(copy).rows(TABLE, Step) == RunDir(made).rows(TABLE, Step)
+    assert 1 <= watched.judged <= make.WORKERS + 1
+    nothing = quick()
     assert await run(copy, validator=nothing) == again
-    assert nothing.calls == 0
+    assert nothing.judged == 0
+
+
+async def test_after_a_crash_it_goes_on_to_the_same_tasks(run, tmp_path):
+    await run(tmp_path / "made", validator=roundmaking.Quick(), count=4)
+    await crashed(
+        lambda *given, **more: run(*given, count=4, **more),
+        tmp_path / "made",
+        tmp_path / "copy",
+        roundmaking.Quick,
+    )
+
+
+@pytest.mark.slow
+async def test_after_a_crash_real_runs_say_the_same(run, first, tmp_path, store, engine, grader):
+    if not (first / f"{TABLE}.jsonl").exists():
+        await run(first)
+    await crashed(run, first, tmp_path / "copy", lambda: Watched(store, engine, grader))
 
 
 async def test_other_settings_are_refused(run, first):
@@ -138,9 +153,10 @@ async def test_a_small_source_gives_what_it_has(run, tmp_path, repository):
             found = super().propose(snapshot, rng)
             return iter([next(found), next(found)])
 
-    tasks = await run(tmp_path, count=9, proposer=Two())
-    assert len(tasks) <= 2
-    assert yield_of(tmp_path).proposed == 2
+    quick = roundmaking.Quick()
+    tasks = await run(tmp_path, count=9, proposer=Two(), validator=quick)
+    assert len(tasks) == sum(step.task != "" for step in RunDir(tmp_path).rows(TABLE, Step)) <= 2
+    assert yield_of(tmp_path).proposed == quick.judged == 2
 
 
 def candidate(snapshot, path, old, new, function, operator="cmp_boundary"):
@@ -153,26 +169,26 @@ def candidate(snapshot, path, old, new, function, operator="cmp_boundary"):
     return Candidate("test", operator, (change,), (function,), (site,))
 
 
-@pytest.mark.parametrize(
-    "path, old, new, function, reason",
-    [
-        ("pond/shapes.py", "width < 0", "width <= 0", "area", DropReason.SURVIVED),
-        ("pond/shapes.py", "total = 0", "import os; os._exit(0)", "perimeter", DropReason.VANISHED),
-        ("pond/shapes.py", "class Square:", "class Round:", "area", DropReason.UNREACHED),
-        ("pond/words.py", "def clean", "1 / 0\r\ndef clean", "clean", None),
-        ("pond/shapes.py", "total = 0", "while True: pass", "perimeter", DropReason.HANGS),
-    ],
-)
-async def test_every_other_ending_has_its_reason(
-    snapshot, store, engine, grader, path, old, new, function, reason
-):
-    validator = Validator(store, engine, grader)
-    odd = candidate(snapshot, path, old, new, function)
-    if reason is None:  # a file that cannot be imported
-        odd = replace(odd, sites=(replace(odd.sites[0], lines=(17, 18)),))
-        reason = DropReason.BREAKS_COLLECTION
-    if reason is DropReason.UNREACHED:
-        odd = replace(odd, sites=(replace(odd.sites[0], lines=(18,)),))
-    with pytest.raises(Dropped) as caught:
-        await validator.validate(snapshot, odd, "pond-x")
-    assert caught.value.reason is reason
+OTHER_ENDINGS = {
+    DropReason.SURVIVED: ("pond/shapes.py", "width < 0", "width <= 0", "area"),
+    DropReason.VANISHED: ("pond/shapes.py", "total = 0", "import os; os._exit(0)", "perimeter"),
+    DropReason.UNREACHED: ("pond/shapes.py", "class Square:", "class Round:", "area"),
+    # A file that cannot be imported.
+    DropReason.BREAKS_COLLECTION: ("pond/words.py", "def clean", "1 / 0\r\ndef clean", "clean"),
+    DropReason.HANGS: ("pond/shapes.py", "total = 0", "while True: pass", "perimeter"),
+}
+LINES = {DropReason.BREAKS_COLLECTION: (17, 18), DropReason.UNREACHED: (18,)}
+
+
+async def test_every_other_ending_has_its_reason(snapshot, store, engine, grader):
+    validator = Validator(store, engine, grader, Rules(shortest_limit=0.5))
+    odd = [candidate(snapshot, *edit) for edit in OTHER_ENDINGS.values()]
+    odd = [
+        replace(one, sites=(replace(one.sites[0], lines=LINES.get(reason, one.sites[0].lines)),))
+        for reason, one in zip(OTHER_ENDINGS, odd, strict=True)
+    ]
+    validator.expect(snapshot, odd)
+    for reason, one in zip(OTHER_ENDINGS, odd, strict=True):
+        with pytest.raises(Dropped) as caught:
+            await validator.validate(snapshot, one, "pond-x")
+        assert caught.value.reason is reason

@@ -1,10 +1,9 @@
 """A repository is looked at step by step, and what is wrong is said in words."""
 
-import os
 from pathlib import Path
 
 import pytest
-from tinyrepo import LIBRARY, PYPROJECT, pack_wheels, repository, write
+from tinyrepo import LIBRARY, PACKAGING, repository, write
 
 from tadpole.errors import SourceError
 from tadpole.repos import files
@@ -27,6 +26,7 @@ async def test_a_sound_repository_with_odd_tests(store, shapes, snapshot):
     assert f"{stable} of {collected} pass in all runs" in found["tests"][1]
     assert "test_needs_hash_seed" in found["flaky"][1]
     assert "test_red" in found["failing"][1] and "assert (1 + 1) == 3" in found["failing"][1]
+    assert any(pin.startswith("pytest==") for pin in snapshot.recipe.requirements)
     assert found["code"][:2] == ("tip", "3 functions in 1 files are run by tests")
 
 
@@ -36,7 +36,7 @@ async def test_where_a_step_does_not_hold_it_ends_there(store, tmp_path):
     assert list(found) == ["source", "recipe"]
     assert found["recipe"][0] == "BAD" and "test_paths" in found["recipe"][1]
     red = {"shapes/area.py": "def square(side):\n    return 0\n"}
-    wrong = repository(tmp_path / "wrong", PYPROJECT, LIBRARY, red, {"tests/test_b.py": "import x"})
+    wrong = repository(tmp_path / "wrong", PACKAGING, LIBRARY, red, {"tests/test_b.py": "import x"})
     found = await remarks(store, wrong)
     assert list(found) == ["source", "recipe", "environment", "tests"]
     mark, detail, _ = found["tests"]
@@ -50,19 +50,18 @@ async def test_what_is_no_repository_is_a_usage_error(store, tmp_path):
         await remarks(store, tmp_path / "nothing")
 
 
-async def test_an_environment_is_built_from_a_directory_of_wheels_alone(tmp_path, engine, shapes):
-    wheels = tmp_path / "wheels"
+async def test_what_the_directory_of_wheels_lacks_is_told(tmp_path, store):
+    """That an environment is built from one alone is what the others here stand on."""
     with pytest.raises(SourceError, match="pip download -d"):
-        Pip.offline(wheels)
-    wheels.mkdir()
-    offline = Pip.offline(pack_wheels(wheels))
-    assert Path(offline.env["PIP_FIND_LINKS"]) == wheels
-    store = Store(tmp_path / "cache", engine, offline)
-    found, tree = await store.fetched(str(shapes))
+        Pip.offline(tmp_path / "wheels")
+    some = tmp_path / "wheels"
+    some.mkdir()
+    for wheel in Path(store.pip.env["PIP_FIND_LINKS"]).glob("*.whl"):
+        if not wheel.name.startswith("pytest-"):
+            (some / wheel.name).symlink_to(wheel)
+    offline = Pip.offline(some)
+    assert Path(offline.env["PIP_FIND_LINKS"]) == some
+    found, tree = await store.fetched(str(write(tmp_path / "lib", LIBRARY)))
     recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
-    _, built, _ = await store.built(found, recipe, tree)
-    assert any(pin.startswith("pytest==") for pin in built.recipe.requirements)
-    os.remove(next(wheels.glob("pytest-*.whl")))
-    empty = Store(tmp_path / "other", engine, offline)
     with pytest.raises(SourceError, match="pytest"):
-        await empty.built(found, recipe, tree)
+        await Store(tmp_path / "cache", store.engine, offline).built(found, recipe, tree)

@@ -1,5 +1,7 @@
 """Variants in forked processes end as they would in a fresh run, whatever the change is."""
 
+import asyncio
+
 from tadpole.outcome import TestStatus
 from tadpole.repos.testrun import run_tests, with_reporter
 from tadpole.repos.variants import Variant, run_variants
@@ -32,28 +34,29 @@ async def test_a_swapped_change_gives_what_a_fresh_run_gives(store, snapshot):
     box = await store.engine.start(with_reporter(store.box(snapshot)))
     try:
         variants = [Variant(change, ids) for change in changes]
-        found = await run_variants(
+        variants += [Variant(change, None) for change in changes[:2]]
+        reports = await run_variants(
             box, snapshot.recipe, store.python(snapshot), variants, imported=imported
-        )
-        whole = await run_variants(
-            box,
-            snapshot.recipe,
-            store.python(snapshot),
-            [Variant(change, None) for change in changes[:2]],
-            imported=imported,
         )
         assert not await box.delta()  # the tree is as it was
     finally:
         await box.close()
+    found, whole = reports[: len(changes)], reports[len(changes) :]
     warm = [one.warm for one in found]
     assert warm == [True] * 5 + [False] * 4 + [True]
-    for change, one in zip(changes, found, strict=True):
-        fresh = await store.engine.start(with_reporter(store.box(snapshot)))
-        try:
-            await fresh.write(change)
-            real = await run_tests(fresh, snapshot.recipe, store.python(snapshot), ids)
-        finally:
-            await fresh.close()
+    turn = asyncio.Semaphore(2)
+
+    async def afresh(change):
+        async with turn:
+            fresh = await store.engine.start(with_reporter(store.box(snapshot)))
+            try:
+                await fresh.write(change)
+                return await run_tests(fresh, snapshot.recipe, store.python(snapshot), ids)
+            finally:
+                await fresh.close()
+
+    reals = await asyncio.gather(*map(afresh, changes))
+    for change, one, real in zip(changes, found, reals, strict=True):
         assert one.statuses == real.statuses, change
     for one, all_of_it in zip(found, whole, strict=False):
         assert not all_of_it.warm
@@ -65,8 +68,8 @@ async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(stor
     loop = edited(snapshot, "    return side * side\n", "    while True:\n        pass\n")
     dies = edited(snapshot, "    return side * side\n", "    import os\n    os._exit(0)\n")
     variants = [
-        Variant(loop, ids, limits=dict.fromkeys(ids, 0.5)),
-        Variant(loop, ids, seconds=1.0),
+        Variant(loop, ids, limits=dict.fromkeys(ids, 0.3)),
+        Variant(loop, ids, seconds=0.5),
         Variant(dies, ids),
         Variant((), ids, maxfail=1, reverse=True),
     ]

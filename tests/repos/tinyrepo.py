@@ -56,14 +56,14 @@ LIBRARY = {
 
 ODD = {
     "tests/test_odd.py": (
-        "import os, time\n"
-        "import pytest\n"
+        "import os, pytest\n"
+        "from shapes._version import version\n"
         "\n"
         "seen = []\n"
         "\n"
         "\n"
         "def test_first():\n"
-        "    seen.append(1)\n"
+        "    seen.append(version)\n"
         "\n"
         "\n"
         "def test_needs_first():\n"
@@ -130,6 +130,12 @@ HANGING = {
         "            pass\n"
         "\n"
         "\n"
+        "def test_spins():\n"
+        "    end = time.monotonic() + 30\n"
+        "    while time.monotonic() < end:\n"
+        "        pass\n"
+        "\n"
+        "\n"
         "def test_leaves():\n"
         "    os._exit(0)\n"
         "\n"
@@ -139,7 +145,21 @@ HANGING = {
     ),
 }
 
-PYPROJECT = {
+# How it is packaged: by setuptools, and its build makes a module that is in no commit.
+PACKAGING = {
+    "setup.py": (
+        "from setuptools import setup\n"
+        "from setuptools.command.build_py import build_py\n"
+        "\n"
+        "\n"
+        "class Build(build_py):\n"
+        "    def run(self):\n"
+        "        open('shapes/_version.py', 'w').write('version = 7\\n')\n"
+        "        super().run()\n"
+        "\n"
+        "\n"
+        "setup(cmdclass={'build_py': Build})\n"
+    ),
     "pyproject.toml": (
         "[build-system]\n"
         "requires = ['setuptools']\n"

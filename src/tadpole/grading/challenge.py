@@ -32,6 +32,7 @@ from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, funct
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import SandboxSpec
 from tadpole.task import FileChange, Task
+from tadpole.together import each
 
 BITS = 3  # of certainty, together over all rounds
 COMPARED, INVERTED = 2, 1  # bits that one function adds in a round
@@ -104,33 +105,41 @@ class Challenge:
     async def _tried(self, task: Task, spec: SandboxSpec, suite: Suite) -> dict[str, int]:
         """Which rewritings do with the gold what they should."""
         found: dict[str, int] = {}
+        places = asyncio.Semaphore(len(os.sched_getaffinity(0)))
 
         async def odd(names: Sequence[str], make: Callable[[Sequence[str]], Variant]) -> set[str]:
             """Those of which a test did not end as it should."""
+            if not names:
+                return set()
             variant = make(names)
-            verdict = await self._run(task, spec, task.gold, variant)
+            async with places:
+                verdict = await self._run(task, spec, task.gold, variant)
             if verdict.ended:
                 wrong = set(verdict.failing) ^ variant.must_fail
                 return {name for name in names if wrong & set(suite.ids[name])}
             if len(names) == 1:
                 return set(names)
             half = len(names) // 2  # one that hangs or crashes must not cost the others
-            return await odd(names[:half], make) | await odd(names[half:], make)
+            parts = await each(odd(part, make) for part in (names[:half], names[half:]))
+            return set[str]().union(*parts)
+
+        async def unfit(
+            pick: Mapping[str, int], way: tuple[bool, bool], among: Sequence[str]
+        ) -> set[str]:
+            """Those whose picked oracle cannot be rewritten in this way."""
+            able = [n for n in among if not way[0] or suite.oracles[n][pick[n]].mutate is not None]
+            return await odd(able, partial(self._all, suite, pick, *way))
 
         lines = await self._failing_lines(task, spec)
         orders = {name: suite.order(name, lines.get(name, 0)) for name in suite.ids}
+        plain, *others = WAYS  # what cannot be rewritten mostly shows at the first of them
         for turn in range(PER_TEST):
             pick = {name: got[turn] for name, got in orders.items() if turn < len(got)}
             left = [name for name in pick if name not in found]
-            for mutated, inverted in WAYS:
-                names = [
-                    name
-                    for name in left
-                    if not mutated or suite.oracles[name][pick[name]].mutate is not None
-                ]
-                make = partial(self._all, suite, pick, mutated, inverted)
-                bad = await odd(names, make) if names else set()
-                left = [name for name in left if name not in bad]
+            bad = await unfit(pick, plain, left)
+            left = [name for name in left if name not in bad]
+            bad = set[str]().union(*await each(unfit(pick, way, left) for way in others))
+            left = [name for name in left if name not in bad]
             found |= {name: pick[name] for name in left}
         # As they will be used: what one test leaves behind may disturb another.
         for _ in range(2 if found else 0):

@@ -29,7 +29,8 @@ PROGRAM = tuple(
 )
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = """
-import sys
+import gc, sys
+gc.disable()  # until all is loaded that stays
 root, sources = sys.argv[1], sys.argv[2:]
 del sys.argv[1:]
 sys.path[:] = [p for p in sys.path if p and not (p + "/").startswith(root + "/")]

@@ -24,13 +24,13 @@ async def shares(trial: Trial, found: Found) -> tuple[tuple[str, ...], ...]:
     repaired = []
     for number in range(len(candidate.parts)):
         others = [part for at, part in enumerate(candidate.parts) if at != number]
-        await trial.sandbox.write(_without(sources, candidate, others))
+        await trial.write(_without(sources, candidate, others))
         report = await trial.run(found.failing)
         passing = tuple(i for i in found.failing if report.statuses.get(i) is TestStatus.PASSED)
         if not report.collected or not passing or len(passing) == len(found.failing):
             raise Dropped(DropReason.PART_IDLE)
         repaired.append(passing)
-    await trial.sandbox.write(candidate.changes)
+    await trial.write(candidate.changes)
     return tuple(repaired)
 
 

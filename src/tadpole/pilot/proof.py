@@ -34,6 +34,7 @@ from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.repos.testrun import Failure, TestReport, run_tests, with_reporter
 from tadpole.task import FileChange, Provenance, Task
+from tadpole.together import each
 
 SHORTEST, LONGEST = 60, 8000  # characters of a statement
 MOST_BYTES = 1 << 20  # of all that was written
@@ -124,11 +125,11 @@ class _Runs:
     async def compare(self, solved: Sandbox, begun: Sandbox) -> _Found:
         """Steps 2 to 4."""
         own, reaching = await self._own(solved)
-        whole = await self._run(solved, self.stable, maxfail=1)
+        ids = [*own, *(self.stable if self.written.changes else ())]
+        runs = self._run(solved, self.stable, maxfail=1), self._run(begun, ids, details=True)
+        whole, first = await each(runs)
         if not set(self.stable) <= whole.passed:
             raise Dropped(DropReason.BREAKS_TESTS)
-        ids = [*own, *(self.stable if self.written.changes else ())]
-        first = await self._run(begun, ids, details=True)
         failing = tuple(i for i in ids if i not in first.passed)
         self._enough(first, failing, own)
         if not set(failing) <= {*reaching, *self.stable}:
@@ -139,8 +140,9 @@ class _Runs:
         for hash_seed in self.rules.hash_seeds:
             last = hash_seed == self.rules.hash_seeds[-1]
             decide = [*failing, *green]
-            good = await self._run(solved, decide, hash_seed=hash_seed, reverse=last)
-            bad = await self._run(begun, decide, hash_seed=hash_seed, reverse=last)
+            good, bad = await each(
+                self._run(box, decide, hash_seed=hash_seed, reverse=last) for box in (solved, begun)
+            )
             if not set(decide) <= good.passed or set(decide) & bad.passed != set(green):
                 raise Dropped(DropReason.UNSTABLE)
         return _Found(failing, green, first.failures, self.lines, self.seconds)

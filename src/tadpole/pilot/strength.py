@@ -22,7 +22,8 @@ from tadpole.pilot.trial import Rules, pristine_file
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
-from tadpole.repos.testrun import run_tests, with_reporter
+from tadpole.repos.testrun import with_reporter
+from tadpole.repos.variants import Variant, run_variants
 from tadpole.task import FileChange, Task
 
 
@@ -94,31 +95,32 @@ async def strength(
     mutants = _of_all(task, snapshot, sites, rules.mutants)
     killed = 0
     if mutants:
-        gold = {change.path: change for change in task.gold}
+        files = {site.path for site, _ in mutants}
+        known = {path: snapshot.baseline.imported(path) for path in files}
         box = await engine.start(with_reporter(store.box(snapshot)))
         try:
-            seconds = snapshot.baseline.seconds
-            for site, mutant in mutants:
-                reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
-                ids = [i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching]
-                await box.write([mutant.change])
-                report = await run_tests(
-                    box,
-                    snapshot.recipe,
-                    store.python(snapshot),
-                    ids,
-                    timeout=20 + 3 * sum(seconds[i] for i in ids),
-                    test_seconds={
-                        i: max(rules.shortest_limit, rules.slack * seconds[i]) for i in ids
-                    },
-                    maxfail=1,
-                )
-                killed += not set(ids) <= report.passed
-                await box.write([gold[site.path]])
+            reports = await run_variants(
+                box,
+                snapshot.recipe,
+                store.python(snapshot),
+                [_tried(task, snapshot, site, mutant, rules) for site, mutant in mutants],
+                imported={path: lines for path, lines in known.items() if lines is not None},
+            )
         finally:
             await box.close()
+        killed = sum(not set(report.statuses) <= report.passed for report in reports)
     measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
     return replace(task, measured=measured)
+
+
+def _tried(task: Task, snapshot: Snapshot, site: Site, mutant: Mutant, rules: Rules) -> Variant:
+    """A mutant, and the deciding tests that execute its site."""
+    reaching = set(snapshot.baseline.tests_of(site.path, site.lines))
+    ids = tuple(i for i in (*task.fail_to_pass, *task.pass_to_pass) if i in reaching)
+    seconds = snapshot.baseline.seconds
+    limits = {i: rules.limit(seconds[i]) for i in ids}
+    most = 20 + 3 * sum(seconds[i] for i in ids)
+    return Variant((mutant.change,), ids, most, limits, maxfail=1)
 
 
 def _of_all(

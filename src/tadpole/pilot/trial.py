@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.hide import by_file, locate, source_of, without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
-from tadpole.protocols import Sandbox
+from tadpole.protocols import Sandbox, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
-from tadpole.repos.testrun import Failure, TestReport, run_tests
+from tadpole.repos.store import Store
+from tadpole.repos.testrun import Failure, TestReport, run_tests, with_reporter
 from tadpole.task import FileChange
 
 
@@ -55,22 +56,38 @@ class Found:
 
 
 class Trial:
-    """The test runs of one candidate in one box."""
+    """The test runs of one candidate in one box, which starts with the first of them."""
 
     def __init__(
         self,
         rules: Rules,
         snapshot: Snapshot,
         candidate: Candidate,
-        sandbox: Sandbox,
-        python: str,
+        store: Store,
+        engine: SandboxEngine,
     ) -> None:
         self.rules = rules
         self.snapshot = snapshot
         self.baseline = snapshot.baseline
         self.candidate = candidate
-        self.sandbox = sandbox
-        self.python = python
+        self._store, self._engine = store, engine
+        self._box: Sandbox | None = None
+
+    async def close(self) -> None:
+        """End the box, where there is one."""
+        if self._box is not None:
+            await self._box.close()
+
+    async def write(self, changes: Sequence[FileChange]) -> None:
+        """Change the tree of the box, which holds the candidate's changes already."""
+        await (await self._started()).write(changes)
+
+    async def _started(self) -> Sandbox:
+        if self._box is None:
+            spec = with_reporter(self._store.box(self.snapshot))
+            self._box = await self._engine.start(spec)
+            await self._box.write(self.candidate.changes)
+        return self._box
 
     async def hide(self, found: Found) -> tuple[FileChange, ...]:
         """Step 3: the reduced test files.
@@ -101,7 +118,7 @@ class Trial:
             path, chain = locate(node_id)
             if path not in contents or source_of(path, contents[path], chain):
                 staying.append(node_id)
-        await self.sandbox.write(visible)
+        await self.write(visible)
         report = await self.run(staying)
         if not report.collected or not set(staying) <= report.passed:
             raise Dropped(DropReason.VISIBLE_BROKEN)
@@ -120,9 +137,9 @@ class Trial:
     ) -> TestReport:
         """Run these tests on what the box holds now, each with its own limit."""
         return await run_tests(
-            self.sandbox,
+            await self._started(),
             self.snapshot.recipe,
-            self.python,
+            self._store.python(self.snapshot),
             ids,
             timeout=20 + 3 * sum(self.baseline.seconds[i] for i in ids),
             test_seconds={i: self._limit(i) for i in ids},

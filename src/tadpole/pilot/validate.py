@@ -35,7 +35,6 @@ from tadpole.pilot.written import Written
 from tadpole.protocols import Grader, SandboxEngine
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
-from tadpole.repos.testrun import with_reporter
 from tadpole.task import FileChange, Hint, Measured, Provenance, Task
 from tadpole.textfile import TextFile
 
@@ -70,15 +69,13 @@ class Validator:
         dictated = self._dictated(sources, candidate) if is_single else None
         found = await self.screening.found(snapshot, candidate)
         groups: Sequence[Sequence[str]] = [found.failing]
-        sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
+        trial = Trial(self.rules, snapshot, candidate, self.store, self.engine)
         try:
-            await sandbox.write(candidate.changes)
-            trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
             if candidate.parts:
                 groups = await inverse.shares(trial, found)
             visible = await trial.hide(found)
         finally:
-            await sandbox.close()
+            await trial.close()
         symptoms = [self._symptom(snapshot, found, group) for group in groups]
         codes = {path: code for path in candidate.files if (code := sources.code(path))}
         failing = admission.groups(found.failures, snapshot.tree)

@@ -20,6 +20,7 @@ from tadpole.protocols import ExecReason, SandboxEngine, SandboxSpec
 from tadpole.repos.box import PYTHON, WORKDIR
 from tadpole.repos.testrun import LineCoverage, TestReport, run_tests, with_reporter
 from tadpole.task import Recipe
+from tadpole.together import each
 
 FORMAT = 2  # of the file; a baseline of another one is measured again
 SUITE_SECONDS = 300.0  # deadline of one run
@@ -53,12 +54,12 @@ async def measure(
 
     async def one(run: _Run) -> TestReport:
         async with slots:
-            return await _whole(engine, spec, recipe, run)
+            report = await _whole(engine, spec, recipe, run)
+        _refuse(report, name)  # which ends the other runs too
+        return report
 
-    reports = await asyncio.gather(*(one(run) for run in _RUNS))
+    reports = await each(one(run) for run in _RUNS)
     plain = reports[0]
-    for report in reports:
-        _refuse(report, name)
     passed = frozenset.intersection(*(report.passed for report in reports))
     stable = [node_id for node_id in plain.statuses if node_id in passed]
     red = [node_id for node_id in plain.statuses if _red(node_id, reports)]

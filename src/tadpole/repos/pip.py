@@ -74,7 +74,7 @@ class Pip:
 
         Raises SourceError, NetworkError.
         """
-        flags = ["--no-compile", "--no-warn-script-location"] + ([] if deps else ["--no-deps"])
+        flags = ["--no-warn-script-location"] + ([] if deps else ["--no-deps"])
         await self._call(
             python,
             ["install", *flags, *self.options, *requirements],
@@ -85,21 +85,23 @@ class Pip:
     async def _call(
         self, python: Path | None, arguments: Sequence[str], work: Path, *, what: str
     ) -> None:
-        if importlib.util.find_spec("pip") is None:
+        found = importlib.util.find_spec("pip")
+        if found is None or found.origin is None:
             raise SourceError(f"pip is missing here: {sys.executable} -m ensurepip")
         env = {name: value for name, value in os.environ.items() if name not in _AWAY}
         env |= {
             "PIP_NO_INPUT": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_REQUIRE_VIRTUALENV": "0",
+            "PIP_COMPILE": "0",  # also in the environments of builds, which are thrown away
         }
         if any(os.path.isdir(argument) for argument in arguments):
             # A checkout without its history cannot tell its version.
             env |= {"SETUPTOOLS_SCM_PRETEND_VERSION": "0.0.0", "PBR_VERSION": "0.0.0"}
         scratch = work / "tmp"
         scratch.mkdir(exist_ok=True)
-        target = [] if python is None else ["--python", str(python)]
-        argv = [sys.executable, "-m", "pip", *target, *arguments, "--quiet", "--retries=2"]
+        pip = _command(Path(found.origin), python)
+        argv = [*pip, *arguments, "--quiet", "--retries=2"]
         try:
             done = await process.arun(
                 argv, env=env | {"TMPDIR": str(scratch)} | dict(self.env), timeout=_SECONDS
@@ -108,6 +110,16 @@ class Pip:
             shutil.rmtree(scratch, ignore_errors=True)
         if not done.ok:
             raise _explain(done, what)
+
+
+def _command(origin: Path, python: Path | None) -> list[str]:
+    """This pip for the environment of ``python`` (None: for this one)."""
+    if python is None:
+        return [sys.executable, "-m", "pip"]
+    runner = origin.with_name("__pip-runner__.py")  # what --python starts, in a second process
+    if runner.is_file():
+        return [str(python), str(runner)]
+    return [sys.executable, "-m", "pip", "--python", str(python)]
 
 
 def _explain(done: process.Finished, what: str) -> TadpoleError:

@@ -19,7 +19,9 @@ from tadpole.errors import SourceError
 from tadpole.repos.box import VENV, WORKDIR, interpreter
 
 _SECONDS = 120.0
-_RARELY_IMPORTED = r"/pygments/(lexers|styles)/|/tests?/"  # costs more to compile than it saves
+# Costs more to compile than it saves; but pytest itself imports some lexers whenever it starts.
+_RARELY_IMPORTED = r"/pygments/(lexers|styles)/(?!__init__|_mapping|diff|python)|/tests?/"
+_FEW = 1500  # modules that are compiled before a second process has paid off
 _MODULES = (".py", ".so", ".pyd", ".json", ".txt")
 
 
@@ -101,7 +103,8 @@ async def seal(venv: Path, import_paths: Sequence[str]) -> None:
     lines = [f"{WORKDIR}/{path}".removesuffix("/.") for path in import_paths]
     (site(venv) / "checkout.pth").write_text("\n".join(lines) + "\n")
     # Checked against nothing at run time, so no clock can make it stale.
-    compiled = ("-m", "compileall", "-q", "-j2", "--invalidation-mode=unchecked-hash")
+    jobs = 2 if sum(1 for _ in site(venv).rglob("*.py")) > _FEW else 1
+    compiled = ("-m", "compileall", "-q", f"-j{jobs}", "--invalidation-mode=unchecked-hash")
     where = ("-s", str(venv), "-p", VENV, "-x", _RARELY_IMPORTED, str(site(venv)))
     await _run(str(venv / "bin" / "python"), *compiled, *where, check=False)
     inside = interpreter()

@@ -18,6 +18,11 @@ their process (one variant ends, with what it wrote so far). Does not guard agai
 means harm: it shares the box with all other variants.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # as in the reporter
+
 import base64
 import contextlib
 import json
@@ -80,6 +85,7 @@ class Variants:
         variant = self.request["variants"][number]
 
         def work() -> int:
+            gc.freeze()  # not before: the nursery looks for what lives
             silence()
             request = {**self.request, **variant, "cover": [], "omit": []}
             request["options"] = [*self.request["options"], *variant["options"]]
@@ -154,6 +160,7 @@ def _put(path: str, content: bytes | None, executable: bool) -> None:
 
 def main() -> int:
     """Read the request and run its variants."""
+    gc.enable()
     request = reporter.close_input()
     keep_code(request["code"])
     Variants(request).run()

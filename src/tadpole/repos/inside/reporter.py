@@ -11,6 +11,11 @@ code under test that forges the result file: where that matters, the grader has 
 Nothing here may warn, because some suites turn warnings into errors.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # what is loaded here stays; looking through it for garbage costs a tenth of a start
+
 import json
 import os
 import signal
@@ -105,8 +110,8 @@ class Reporter:
             return
         left = max(0.05, self.deadline - time.monotonic())
         before = signal.signal(signal.SIGALRM, self._look)
-        # It repeats, because a test may swallow the first one.
-        signal.setitimer(signal.ITIMER_REAL, left, max(left, 1.0))
+        # It repeats, because a test may swallow the first one, or have waited for a processor.
+        signal.setitimer(signal.ITIMER_REAL, left, max(left / 4, 0.1))
         try:
             yield
         finally:
@@ -224,6 +229,8 @@ def close_input() -> dict[str, Any]:
 
 def main() -> int:
     """Read the request, run pytest, leave with its exit code."""
+    gc.freeze()
+    gc.enable()
     request = close_input()
     with open(request["out"], "w", encoding="utf-8") as out:
 
