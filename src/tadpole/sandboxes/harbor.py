@@ -161,7 +161,7 @@ def _copy(source: Path, made: Path, target: Path, others: Sequence[Path]) -> Non
         source / other.relative_to(target) for other in others if other.is_relative_to(target)
     }
 
-    def covered(folder: str, names: Sequence[str]) -> list[str]:
+    def covered(folder: str, names: list[str]) -> list[str]:
         return names if Path(folder) in hidden else []
 
     shutil.copytree(source, made, symlinks=True, ignore=covered)

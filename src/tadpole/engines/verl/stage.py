@@ -97,7 +97,8 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     """Run the driver to its end, showing each update as its row appears."""
     updates = job.config.train.updates
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
-        driver = [sys.executable, "-m", "tadpole.engines.verl.main", asked, places.log]
+        module = "tadpole.engines.verl.main"
+        driver: list[str | Path] = [sys.executable, "-m", module, asked, places.log]
         running = asyncio.create_task(driven(driver))
         try:
             while not running.done():

@@ -35,7 +35,8 @@ def _descendants(pids: "list[int]") -> "list[int]":
                 parents[pid] = int(handle.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-    found, new = set(), {os.getpid()}
+    found: set[int] = set()
+    new = {os.getpid()}
     while new:
         new = {pid for pid, parent in parents.items() if parent in new} - found
         found |= new

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Once(runner.Runner):
+class Once(runner.Runner):  # type: ignore[misc]
     """A runner over a work tree that is there already, in a box that has other processes."""
 
     def __init__(self, requests: int, answers: int) -> None:

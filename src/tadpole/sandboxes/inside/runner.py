@@ -102,7 +102,10 @@ class Runner:
 
     def _prepare(self, header: "_Header") -> "tuple[mounts.Tree, list[str]]":
         limits = header["limits"]
-        return mounts.prepare(header["workdir"], limits["disk"], limits["inodes"])
+        made: tuple[mounts.Tree, list[str]] = mounts.prepare(
+            header["workdir"], limits["disk"], limits["inodes"]
+        )
+        return made
 
     def _tool(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
         started = time.monotonic()
