@@ -7,7 +7,8 @@
 4. of a composed bug, each part matters (:mod:`tadpole.pilot.inverse`)
 5. statements that tell enough (:mod:`tadpole.pilot.admission`), and where an edit is dictated it
    gives exactly the pristine file; nobody can read the answer (:mod:`tadpole.pilot.leak`)
-6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`)
+6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`), in boxes that tasks share
+   (:mod:`tadpole.grading.shared`) but for what somebody wrote
 7. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
 
 Guards against: flaky tests, tests that fail for another reason than the edit, tests that vanish
@@ -29,7 +30,7 @@ from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
 from tadpole.pilot.symptom import Symptom
-from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
+from tadpole.pilot.trial import Found, Rules, Trial, pristine_file, reduced
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.pilot.written import Written
 from tadpole.protocols import Grader, SandboxEngine
@@ -70,15 +71,18 @@ class Validator:
         dictated = self._dictated(sources, candidate) if is_single else None
         found = await self.screening.found(snapshot, candidate)
         groups: Sequence[Sequence[str]] = [found.failing]
-        sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
-        try:
-            await sandbox.write(candidate.changes)
-            trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
-            if candidate.parts:
-                groups = await inverse.shares(trial, found)
-            visible = await trial.hide(found)
-        finally:
-            await sandbox.close()
+        visible, mentioned = reduced(snapshot, found)
+        if candidate.parts or mentioned:
+            sandbox = await self.engine.start(with_reporter(self.store.box(snapshot)))
+            try:
+                await sandbox.write(candidate.changes)
+                trial = Trial(self.rules, snapshot, candidate, sandbox, self.store.python(snapshot))
+                if candidate.parts:
+                    groups = await inverse.shares(trial, found)
+                if mentioned:
+                    await trial.run_visible(found, visible)
+            finally:
+                await sandbox.close()
         symptoms = [self._symptom(snapshot, found, group) for group in groups]
         codes = {path: code for path in candidate.files if (code := sources.code(path))}
         failing = admission.groups(found.failures, snapshot.tree)
@@ -100,8 +104,9 @@ class Validator:
             _check(task, dictated)
         if leak.of_answer(snapshot, task):
             raise Dropped(DropReason.READABLE)
-        await gate(task, self.grader)
-        task = replace(task, measured=await self._rewritable(task))
+        ours = self.grader.trusting  # every change is of our own making
+        await gate(task, ours, at_once=4)
+        task = replace(task, measured=await self._rewritable(task, ours))
         if found.mutants:  # tried already, together with those of other candidates
             task = replace(
                 task,
@@ -145,7 +150,7 @@ class Validator:
             snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
         )
         await gate(proof.task, self.grader)
-        task = replace(proof.task, measured=await self._rewritable(proof.task))
+        task = replace(proof.task, measured=await self._rewritable(proof.task, self.grader))
         task = await strength_of_written(
             task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
         )
@@ -154,10 +159,11 @@ class Validator:
             raise Dropped(DropReason.WEAK)
         return task
 
-    async def _rewritable(self, task: Task) -> Measured:
+    @staticmethod
+    async def _rewritable(task: Task, grader: Grader) -> Measured:
         """Which tests can be rewritten for tier 3, where the grader goes that far."""
         functions = {i.partition("[")[0] for i in (*task.fail_to_pass, *task.pass_to_pass)}
-        oracles = await self.grader.oracles(task)
+        oracles = await grader.oracles(task)
         found = None if oracles is None else tuple(oracles.items())
         return Measured(functions=len(functions), oracles=found)
 
@@ -170,7 +176,8 @@ class Validator:
         visible: tuple[FileChange, ...],
         hints: tuple[Hint, ...],
     ) -> Task:
-        seconds = sum(snapshot.baseline.seconds[i] for i in (*found.failing, *found.green))
+        deciding = (*found.failing, *found.green)
+        seconds = sum(snapshot.baseline.seconds[i] for i in deciding)
         return Task(
             name=name,
             kind=candidate.kind,
@@ -180,7 +187,7 @@ class Validator:
             recipe=snapshot.recipe,
             start=tuple(sorted((*candidate.changes, *visible), key=lambda change: change.path)),
             gold=tuple(pristine_file(snapshot, path) for path in candidate.files),
-            hidden=tuple(hidden_files(snapshot, (*found.failing, *found.green))),
+            hidden=tuple(hidden_files(snapshot, deciding)),
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
@@ -193,7 +200,7 @@ class Validator:
                 edited_functions=candidate.functions,
                 origin=candidate.origin,
             ),
-            test_seconds=self.rules.deadline(seconds),
+            test_seconds=self.rules.deadline(len(deciding), seconds),
         )
 
 
