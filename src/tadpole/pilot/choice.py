@@ -140,24 +140,31 @@ class Choice:
 
     def _others(self) -> list[str]:
         """Tests that do not reach the edit, nearest first: those that reach the edited files,
-        those in the same test files; others only where these are few, as each file costs time.
+        those in the same test files; others only where these are few. As each file costs time,
+        they are of few files.
         """
         wanted: dict[str, None] = {}
-        reached = set(self.reached)
         near = [i for path in self.candidate.files for i in self.baseline.tests_of(path)]
         places = {locate(i)[0] for i in self.reached}
-        for group in (
-            near,
-            [i for i in self.baseline.stable if locate(i)[0] in places],
-            list(self.baseline.stable) if len(near) < self.rules.few else [],
+        for group, most in (
+            (near, self.rules.sampled),
+            ([i for i in self.baseline.stable if locate(i)[0] in places], self.rules.few),
+            (self.baseline.stable if len(near) < self.rules.few else (), self.rules.few),
         ):
-            fresh = [i for i in group if i not in reached and i not in wanted]
-            fresh.sort(key=self._draw)
-            if group is not near:  # from few files rather than from many
-                fresh.sort(key=lambda node_id: self._draw(locate(node_id)[0]))
-            full = self.rules.few if group is not near else self.rules.sampled
-            wanted.update(dict.fromkeys(fresh[:full]))
+            away = {*self.reached, *wanted}
+            wanted.update(dict.fromkeys(self._drawn([i for i in group if i not in away], most)))
         return list(wanted)[: self.rules.sampled]
+
+    def _drawn(self, ids: Iterable[str], most: int) -> list[str]:
+        """Some of these tests, a few of each file until there are enough."""
+        files: dict[str, list[str]] = {}
+        for node_id in ids:
+            files.setdefault(locate(node_id)[0], []).append(node_id)
+        found: list[str] = []
+        for place in sorted(files, key=self._draw):
+            if len(found) < most:
+                found += sorted(files[place], key=self._draw)[: self.rules.of_each]
+        return found[:most]
 
     def _in_order(self, ids: Iterable[str]) -> tuple[str, ...]:
         """As the suite has them."""

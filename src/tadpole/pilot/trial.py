@@ -23,6 +23,7 @@ class Rules:
     most_green: int = 40  # pass-to-pass tests that a task keeps
     reached: int = 4000  # most tests that are run because they reach the edit
     sampled: int = 30  # and of others, seeded
+    of_each: int = 10  # most of those from one test file
     few: int = 8  # fewer near tests than this are joined by some of anywhere
     slow: float = 5.0  # a test above this is kept green only where quick ones are few
     slack: float = 10.0  # a test may take this many times its own duration
