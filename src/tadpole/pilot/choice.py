@@ -76,7 +76,7 @@ class Choice:
         if not set(self.green) <= report.passed:
             raise Dropped(DropReason.UNSTABLE)
         told = {i: report.failures[i] for i in self.failing if i in report.failures}
-        if any(one.text for one in told.values()):
+        if any(one.frames for one in told.values()):
             self.failures = told
         pairs = ((i, one, told.get(i, one)) for i, one in self.failures.items())
         self.failures = {i: symptom.steady(one, again) for i, one, again in pairs}

@@ -89,7 +89,7 @@ def _plain(message: str) -> str:
 def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
     """The innermost statement of the test file that was running, as it is written there."""
     path, _ = locate(node_id)
-    frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.text, re.MULTILINE)
+    frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.frames, re.MULTILINE)
     line = int(frames[-1]) if frames else (failure.line if failure.path == path else 0)
     if not line:
         return ""
