@@ -21,8 +21,6 @@ from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.testrun import TestReport
 from tadpole.task import FileChange
 
-MOST = 4  # candidates in one run
-
 
 @dataclass(frozen=True)
 class Group:
@@ -49,14 +47,12 @@ class Group:
         )
 
     def halves(self, snapshot: Snapshot) -> "list[Group]":
-        """Two smaller groups."""
-        middle = (len(self.choices) + 1) // 2
-        parts = (self.choices[:middle], self.choices[middle:])
-        return [group for part in parts for group in groups(snapshot, part)]
+        """The same candidates in smaller groups."""
+        return groups(snapshot, self.choices, (len(self.choices) + 1) // 2)
 
 
-def groups(snapshot: Snapshot, choices: Iterable[Choice], most: int = MOST) -> list[Group]:
-    """Each candidate in one group, those with few failing tests together."""
+def groups(snapshot: Snapshot, choices: Iterable[Choice], most: int) -> list[Group]:
+    """Each candidate in one group of at most so many, those with few failing tests together."""
     sources = sources_of(snapshot)
     found: list[Group] = []
     for one in sorted(choices, key=lambda one: (len(one.failing), one.candidate.key)):

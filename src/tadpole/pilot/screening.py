@@ -152,7 +152,7 @@ class _Run:
                 self.killed[one.candidate.key] = len(tried), sum(noticed)
                 if tried and 1 + sum(noticed) < self.rules.min_kill_rate * (1 + len(tried)):
                     self.verdict.setdefault(one.candidate.key, DropReason.WEAK)
-            pending = groups(self.snapshot, self._left)
+            pending = groups(self.snapshot, self._left, self.rules.together)
             while pending:
                 wholes = await boxes.run(0, [self._whole(group) for group in pending], 0)
                 ran, pending = list(zip(pending, wholes, strict=True)), []

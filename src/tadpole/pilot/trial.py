@@ -29,6 +29,7 @@ class Rules:
     slack: float = 10.0  # a test may take this many times its own duration
     shortest_limit: float = 2.0
     hash_seeds: tuple[int, int] = (1, 2)
+    together: int = 4  # most candidates in one run of the whole suite
     mutants: int = 0  # wrong repairs that the tests are tried on, besides none; 0: not measured
     min_kill_rate: float = 0.7  # least share of them that the tests must notice
 
@@ -56,6 +57,7 @@ class Found:
     failing: tuple[str, ...]
     green: tuple[str, ...]
     failures: Mapping[str, Failure]
+    together: int = 4  # most candidates in one run of the whole suite
     mutants: int = 0  # wrong repairs that were tried; 0: none was
     killed: int = 0  # of these, how many the tests noticed
 
