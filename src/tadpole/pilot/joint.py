@@ -10,7 +10,7 @@ test that one candidate alone breaks in a whole run only, and that another one h
 the grader, which sees each candidate alone, finds that of the tests that decide.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tadpole.outcome import TestStatus
@@ -73,8 +73,8 @@ def _apart(one: Choice, other: Choice) -> bool:
     return not places and not set(one.failing) & set(other.failing)
 
 
-def _places(candidate: Candidate) -> Collection[tuple[str, str]]:
-    return {(path, name) for path in candidate.files for name in candidate.functions}
+def _places(candidate: Candidate) -> frozenset[tuple[str, str]]:
+    return frozenset((path, name) for path in candidate.files for name in candidate.functions)
 
 
 def _merged(sources: Sources, candidates: Sequence[Candidate]) -> tuple[FileChange, ...] | None:
