@@ -6,13 +6,14 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
+from test_make import candidate
 
 from tadpole.outcome import TestStatus
 from tadpole.pilot.choice import Choice
 from tadpole.pilot.joint import groups
 from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.pilot.screening import Screening
-from tadpole.pilot.symptom import steady, told
+from tadpole.pilot.symptom import read, steady, told
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.verdict import Dropped
 from tadpole.repos.snapshot import Baseline
@@ -27,11 +28,10 @@ def candidates(snapshot):
 def chosen(snapshot, candidates, rules=Rules()):  # noqa: B008
     """Choices as after a run in which the first test that reaches each edit failed."""
     found = []
-    for candidate in candidates:
-        one = Choice(rules, snapshot, candidate)
-        if one.reached and len(one.wanted) > 1:
-            one.after_first(report(one.wanted, one.reached[:1]))
-            found.append(one)
+    for choice in (Choice(rules, snapshot, one) for one in candidates):
+        if choice.reached and len(choice.wanted) > 1:
+            choice.after_first(report(choice.wanted, choice.reached[:1]))
+            found.append(choice)
     return found
 
 
@@ -73,9 +73,9 @@ async def test_shared_and_own_whole_runs_find_the_same(snapshot, store, engine, 
         screening = Screening(store, engine, Rules(together=together))
         screening.expect(snapshot, candidates)
         verdicts = []
-        for candidate in candidates:
+        for one in candidates:
             try:
-                said = await screening.found(snapshot, candidate)
+                said = await screening.found(snapshot, one)
                 verdicts.append((said.failing, said.green))
             except Dropped as drop:
                 verdicts.append(drop.reason)
@@ -98,9 +98,8 @@ def test_no_choice_hangs_on_durations(snapshot, candidates, tmp_path):
     assert any(len(one.green) == 4 for one in before)
 
 
-def test_one_test_more_or_less_moves_no_other(snapshot, candidates, tmp_path):
-    for candidate in candidates:
-        one = Choice(Rules(most_green=3), snapshot, candidate)
+def test_one_test_more_or_less_moves_no_other(snapshot, candidates):
+    for one in (Choice(Rules(most_green=3), snapshot, each) for each in candidates):
         passed = [i for i in snapshot.baseline.stable if i not in one.reached]
         whole = one._green(passed)
         for gone in passed:
@@ -128,3 +127,13 @@ def test_what_two_runs_do_not_say_alike_is_not_told():
     assert (told(late).exception, told(late).message) == ("ValueError", "")
     late = steady(failure("assert 12 == 13"), failure("assert 13 == 13"))
     assert told(late).is_assertion and not told(late).message
+
+
+async def test_a_failure_of_unittest_is_told_like_any_other(snapshot, store, engine):
+    bug = candidate(snapshot, "pond/words.py", "words[:count]", "words[1:count]", "first")
+    found = await Screening(store, engine, Rules()).found(snapshot, bug)
+    [node_id] = found.failing
+    assert node_id == "tests/test_words.py::WordsTest::test_first"
+    shown = read(node_id, found.failures[node_id], snapshot.tree)
+    assert shown.snippet == 'self.assertEqual(first("a b c", 2), ["a", "b"])'
+    assert shown.is_assertion and shown.message

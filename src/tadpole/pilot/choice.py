@@ -70,14 +70,13 @@ class Choice:
             raise Dropped(DropReason.NOTHING_STAYS)
 
     def after_repeat(self, report: TestReport) -> None:
-        """A run of the ``deciding`` tests under another hash seed."""
+        """A run of the ``deciding`` tests under another hash seed, that with details first."""
         if any(report.statuses.get(i) not in RED for i in self.failing):
             raise Dropped(DropReason.UNSTABLE)
         if not set(self.green) <= report.passed:
             raise Dropped(DropReason.UNSTABLE)
         told = {i: report.failures[i] for i in self.failing if i in report.failures}
-        if any(one.frames for one in told.values()):
-            self.failures = told
+        self.failures = self.failures or told
         pairs = ((i, one, told.get(i, one)) for i, one in self.failures.items())
         self.failures = {i: symptom.steady(one, again) for i, one, again in pairs}
 

@@ -122,9 +122,10 @@ class Reporter:
             self.now["hung"] = True
             pytest.fail("took longer than its limit", pytrace=False)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self, call: "pytest.CallInfo[None]") -> None:
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, call: "pytest.CallInfo[None]") -> Iterator[None]:
         """Keep the frames of a failure: pytest's text of them costs more than most tests."""
+        yield  # before it, nothing is there of a test of unittest
         if self.details and call.excinfo is not None:
             entries = [(_relative(str(one.path)), one.lineno + 1) for one in call.excinfo.traceback]
             found = [f"{path}:{line}:" for path, line in entries if not os.path.isabs(path)]
