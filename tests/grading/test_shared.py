@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from calc_task import GOOD
 from test_grader import GRADED, NOISE
 
@@ -12,9 +13,7 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
     deltas = {
         "repair": task.gold,
         "nothing": [NOISE],
-        "torn": [FileChange("calc/core.py", GOOD + b")\n")],
         "ends itself": [FileChange("calc/core.py", GOOD + b"import os\nos._exit(0)\n")],
-        "deleted": [FileChange("calc/core.py", None)],
         "configured": [
             *task.gold,
             FileChange("pyproject.toml", b"[tool.pytest.ini_options]\naddopts = '-k nothing'\n"),
@@ -30,9 +29,10 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         assert (found.status, found.resolved) == (fresh.status, fresh.resolved), name
         assert (found.failing, found.reason) == (fresh.failing, fresh.reason), name
     assert {grade.status for grade in shared} == {GRADED}
-    assert [grade.resolved for grade in shared] == [True, *[False] * 4, True, True]
+    assert [grade.resolved for grade in shared] == [True, False, False, True, True]
 
 
+@pytest.mark.slow
 async def test_a_box_that_idles_ends_and_the_next_grading_has_another(grader, engine, task):
     ours = grader.trusting
     assert (await ours.grade(task, task.gold)).resolved

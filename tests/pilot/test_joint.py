@@ -69,11 +69,13 @@ def test_a_shared_run_confirms_only_what_each_showed_alone(snapshot, candidates)
 
 
 async def test_shared_and_own_whole_runs_find_the_same(snapshot, store, engine, candidates):
+    some = candidates[:8]
+
     async def found(together):
         screening = Screening(store, engine, Rules(together=together))
-        screening.expect(snapshot, candidates)
+        screening.expect(snapshot, some)
         verdicts = []
-        for one in candidates:
+        for one in some:
             try:
                 said = await screening.found(snapshot, one)
                 verdicts.append((said.failing, said.green))
