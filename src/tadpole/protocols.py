@@ -264,6 +264,11 @@ class Proposer(Protocol):
 class Grader(Protocol):
     """Grades a change to a task's start tree by running its hidden tests."""
 
+    @property
+    def trusting(self) -> "Grader":
+        """The same grader for changes of our own making: its runs may share a box."""
+        ...
+
     async def grade(self, task: Task, delta: Sequence[FileChange]) -> Grade:
         """Infrastructure failures come back as ``GradeStatus.INVALID``, never as reward 0."""
         ...

@@ -220,6 +220,11 @@ class ScriptedGrader:
         self._verdict = verdict
         self.graded: list[tuple[str, tuple[FileChange, ...]]] = []
 
+    @property
+    def trusting(self) -> "ScriptedGrader":
+        """Itself: it runs nothing."""
+        return self
+
     async def grade(self, task: Task, delta: Sequence[FileChange]) -> Grade:
         """The verdict, as a GRADED one where it is only true or false."""
         self.graded.append((task.id, tuple(delta)))

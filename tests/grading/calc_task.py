@@ -104,6 +104,9 @@ class FixedStore:
         env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **self.env}
         return SandboxSpec(tree=self.tree, mounts=mounts, env=env)
 
+    async def pristine(self, task: Task) -> SandboxSpec:
+        return await self.spec(task)
+
     def python(self, of: Task, /) -> str:
         return f"{VENV}/bin/python"
 

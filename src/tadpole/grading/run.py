@@ -18,7 +18,7 @@ from tadpole.grading.report import Job, Verdict, command, judge, must_fail_names
 from tadpole.protocols import Sandbox, SandboxEngine, SandboxSpec
 from tadpole.task import FileChange, Task
 
-_WALL = 4  # deadline by the clock: this many times the processor time, and a start
+WALL = 4  # deadline by the clock: this many times the processor time, and a start
 _OPTIONS = ("--maxfail=0", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-q")
 
 
@@ -27,6 +27,10 @@ class GradingStore(Protocol):
 
     async def spec(self, task: Task) -> SandboxSpec:
         """The box in which an agent starts at this task."""
+        ...
+
+    async def pristine(self, task: Task) -> SandboxSpec:
+        """The box over the tree that the start of this task differs from."""
         ...
 
     def python(self, of: Task, /) -> str:
@@ -56,14 +60,14 @@ class Runner:
         now, later = list[FileChange](), list[FileChange]()
         for change in accepted:
             (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = _job(task, spec, ids, accepted, later)
+        job = job_of(task, spec, ids, accepted, later)
         env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
         box = await self.engine.start(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
         try:
             await box.write(now)
             await box.write(tests)  # after the agent's files, so that these hold
             argv = command(self.store.python(task), spec.workdir)
-            result = await box.exec(argv, timeout=_WALL * task.test_seconds + 10, stdin=job.text())
+            result = await box.exec(argv, timeout=WALL * task.test_seconds + 10, stdin=job.text())
             return judge(job, result, await _content(box, job.report))
         finally:
             await box.close()
@@ -96,13 +100,14 @@ def new_to(
     return found
 
 
-def _job(
+def job_of(
     task: Task,
     spec: SandboxSpec,
     ids: Sequence[str],
     accepted: Sequence[FileChange],
     later: Sequence[FileChange],
 ) -> Job:
+    """What a run is told: ``ids`` over the change ``accepted``, of which ``later`` comes late."""
     search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
     roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
     return Job(

@@ -1,12 +1,15 @@
 """What one candidate's test runs have to show, and which tests become its own.
 
-Only decisions: the runs themselves are made by :mod:`tadpole.pilot.screening`.
+Only decisions: the runs themselves are made by :mod:`tadpole.pilot.screening`. No choice hangs on
+how long a test took, or on which other tests there are: where some of many are taken, each is
+drawn by its own hash, so that a snapshot that was measured anew gives the same tasks.
 """
 
-import random
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 
 from tadpole.outcome import TestStatus
+from tadpole.pilot import symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.hide import locate
 from tadpole.pilot.trial import Found, Rules
@@ -23,7 +26,6 @@ class Choice:
 
     def __init__(self, rules: Rules, snapshot: Snapshot, candidate: Candidate) -> None:
         self.rules, self.baseline, self.candidate = rules, snapshot.baseline, candidate
-        self._rng = random.Random(f"{candidate.key} {candidate.seed}")
         share = int(rules.most_failing_share * len(self.baseline.stable))
         self.cap = max(1, min(rules.most_failing, share))
         self.reached = self._reached()
@@ -68,14 +70,25 @@ class Choice:
             raise Dropped(DropReason.NOTHING_STAYS)
 
     def after_repeat(self, report: TestReport) -> None:
-        """A run of the ``deciding`` tests under another hash seed."""
+        """A run of the ``deciding`` tests under another hash seed, that with details first."""
         if any(report.statuses.get(i) not in RED for i in self.failing):
             raise Dropped(DropReason.UNSTABLE)
         if not set(self.green) <= report.passed:
             raise Dropped(DropReason.UNSTABLE)
         told = {i: report.failures[i] for i in self.failing if i in report.failures}
-        if any(one.text for one in told.values()):
-            self.failures = told
+        self.failures = self.failures or told
+        pairs = ((i, one, told.get(i, one)) for i, one in self.failures.items())
+        self.failures = {i: symptom.steady(one, again) for i, one, again in pairs}
+
+    def agrees(self, report: TestReport) -> bool:
+        """Whether a real run of the whole suite changes nothing about it."""
+        before = self.green
+        try:
+            self.after_whole(report)
+        except Dropped:
+            return False
+        found, self.green = self.green, before
+        return found == before
 
     def after_whole(self, report: TestReport) -> None:
         """The real run of the whole suite.
@@ -103,18 +116,20 @@ class Choice:
         return Found(self.failing, self.green, self.failures, mutants, killed)
 
     def _green(self, passed: Sequence[str]) -> tuple[str, ...]:
-        """The tests to keep green: quick ones, those that reach the edit, those near the failing.
+        """The tests to keep green: those that reach the edit, those near the failing, few files.
 
-        Every grading of every attempt runs them, so slow ones are taken last.
+        Every grading of every attempt runs them, so very slow ones are taken last.
         """
         places = {locate(i)[0] for i in self.failing}
         reached = set(self.reached)
 
-        def rank(node_id: str) -> tuple[bool, bool, bool]:
+        def rank(node_id: str) -> tuple[bool, bool, bool, bytes, bytes]:
             slow = self.baseline.seconds[node_id] > self.rules.slow
-            return slow, node_id not in reached, locate(node_id)[0] not in places
+            place = locate(node_id)[0]
+            drawn = self._draw(place), self._draw(node_id)
+            return slow, node_id not in reached, place not in places, *drawn
 
-        return tuple(sorted(passed, key=rank)[: self.rules.most_green])
+        return self._in_order(sorted(passed, key=rank)[: self.rules.most_green])
 
     def _reached(self) -> tuple[str, ...]:
         ids: set[str] = set()
@@ -124,22 +139,39 @@ class Choice:
 
     def _others(self) -> list[str]:
         """Tests that do not reach the edit, nearest first: those that reach the edited files,
-        those in the same test files; others only where these are few, as each file costs time.
+        those in the same test files; others only where these are few. As each file costs time,
+        they are of few files.
         """
         wanted: dict[str, None] = {}
-        reached = set(self.reached)
         near = [i for path in self.candidate.files for i in self.baseline.tests_of(path)]
         places = {locate(i)[0] for i in self.reached}
-        for group in (
-            near,
-            [i for i in self.baseline.stable if locate(i)[0] in places],
-            list(self.baseline.stable) if len(near) < self.rules.few else [],
+        for group, most in (
+            (near, self.rules.sampled),
+            ([i for i in self.baseline.stable if locate(i)[0] in places], self.rules.few),
+            (self.baseline.stable if len(near) < self.rules.few else (), self.rules.few),
         ):
-            fresh = [i for i in group if i not in reached and i not in wanted]
-            self._rng.shuffle(fresh)
-            if group is not near:  # from few files rather than from many
-                order = list(dict.fromkeys(locate(i)[0] for i in fresh))
-                fresh.sort(key=lambda node_id: order.index(locate(node_id)[0]))
-            full = self.rules.few if group is not near else self.rules.sampled
-            wanted.update(dict.fromkeys(fresh[:full]))
+            away = {*self.reached, *wanted}
+            wanted.update(dict.fromkeys(self._drawn([i for i in group if i not in away], most)))
         return list(wanted)[: self.rules.sampled]
+
+    def _drawn(self, ids: Iterable[str], most: int) -> list[str]:
+        """Some of these tests, a few of each file until there are enough."""
+        files: dict[str, list[str]] = {}
+        for node_id in ids:
+            files.setdefault(locate(node_id)[0], []).append(node_id)
+        found: list[str] = []
+        for place in sorted(files, key=self._draw):
+            if len(found) < most:
+                found += sorted(files[place], key=self._draw)[: self.rules.of_each]
+        return found[:most]
+
+    def _in_order(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """As the suite has them."""
+        chosen = set(ids)
+        return tuple(i for i in self.baseline.stable if i in chosen)
+
+    def _draw(self, name: str) -> bytes:
+        """The lot of a test or a file."""
+        return hashlib.sha256(
+            f"{self.candidate.key} {self.candidate.seed} {name}".encode()
+        ).digest()

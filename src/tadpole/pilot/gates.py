@@ -1,11 +1,12 @@
 """The gates: changes that the grader must pass or refuse before a task is a task.
 
-Protects against: hidden tests that pass without a repair, repairs that do not pass, and tests
-that vanish instead of failing, so that a solver would win by taking out the edited function or
-by making its module unreadable. Does not protect against weak tests: what these are worth
-:mod:`tadpole.pilot.strength` measures.
+Protects against: hidden tests that pass without a repair, or others that fail then, repairs that
+do not pass, and tests that vanish instead of failing, so that a solver would win by taking out the
+edited function or by making its module unreadable. Does not protect against weak tests: what
+these are worth :mod:`tadpole.pilot.strength` measures.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from tadpole.errors import GraderError
@@ -14,22 +15,33 @@ from tadpole.pilot.hide import without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import Grader
 from tadpole.task import FileChange, Task
+from tadpole.together import together
+from tadpole.trace import Grade
 
 # An empty change is graded without a run; this one makes the tests run and changes no code.
 NO_OP = (FileChange("tadpole-changes-nothing.txt", b""),)
 
 
-async def gate(task: Task, grader: Grader) -> None:
-    """Send every change of :func:`changes` through the grader, the repair first.
+async def gate(task: Task, grader: Grader, at_once: int = 1) -> None:
+    """Send every change of :func:`changes` through the grader, ``at_once`` at a time.
 
     Raises Dropped for a wrong grade, GraderError where it could not be graded.
     """
-    for delta, wanted, reason in changes(task):
-        grade = await grader.grade(task, delta)
-        if grade.status is GradeStatus.INVALID:
-            raise GraderError(f"{task.name} could not be graded: {grade.reason}")
+    asked, free = list(changes(task)), asyncio.Semaphore(at_once)
+    grades: list[Grade | None] = [None] * len(asked)
+
+    async def graded(number: int) -> None:
+        async with free:
+            grades[number] = await grader.grade(task, asked[number][0])
+
+    await together(graded(number) for number in range(len(asked)))
+    for (delta, wanted, reason), grade in zip(asked, grades, strict=True):
+        if grade is None or grade.status is GradeStatus.INVALID:
+            raise GraderError(f"{task.name} could not be graded: {grade and grade.reason}")
         if grade.resolved != wanted:
             raise Dropped(reason)
+        if delta is NO_OP and set(grade.failing) != set(task.fail_to_pass):
+            raise Dropped(DropReason.OTHERS_FAIL)
 
 
 def changes(task: Task) -> Iterator[tuple[Sequence[FileChange], bool, DropReason]]:

@@ -292,7 +292,7 @@ def _proof(snapshot: Snapshot, written: Written, bare: Task, found: _Found) -> P
         fail_to_pass=found.failing,
         pass_to_pass=found.green,
         hints=told.ladder(written, functions, shown),
-        test_seconds=Rules().deadline(sum(found.seconds[i] for i in deciding)),
+        test_seconds=Rules().deadline(len(deciding), sum(found.seconds[i] for i in deciding)),
     )
     if leak.of_answer(snapshot, task):
         raise Dropped(DropReason.READABLE)

@@ -3,7 +3,8 @@
 1. screen: the tests that reach the edit and a sample of others; it stops where too many fail
 2. repeat: the failing ones and those that stay green under each further hash seed, in the last
    of them in reverse order; there also the mutants of the repair that :mod:`strength` counts
-3. the whole suite once, in a process that imports and collects everything itself
+3. the whole suite once, in a process that imports and collects everything itself, with a few
+   candidates in the tree that have no failing test in common (:mod:`tadpole.pilot.joint`)
 
 Steps 1 and 2 run in forked processes of a suite that was loaded once a batch
 (:mod:`tadpole.repos.variants`), so the more candidates are known to come (``expect``) the less
@@ -23,6 +24,7 @@ from typing import Any
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.choice import Choice
+from tadpole.pilot.joint import Group, groups
 from tadpole.pilot.strength import mutants_of
 from tadpole.pilot.trial import Found, Rules
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -33,7 +35,7 @@ from tadpole.repos.testrun import TestReport, with_reporter
 from tadpole.repos.variants import Variant, run_variants
 from tadpole.together import together
 
-BATCH = 16  # candidates that share a loaded suite
+BATCH = 32  # candidates that share a loaded suite
 _WHOLE_TEST_SECONDS = 60.0  # limit of one test in the whole run
 
 Verdict = Found | DropReason
@@ -150,9 +152,15 @@ class _Run:
                 self.killed[one.candidate.key] = len(tried), sum(noticed)
                 if tried and 1 + sum(noticed) < self.rules.min_kill_rate * (1 + len(tried)):
                     self.verdict.setdefault(one.candidate.key, DropReason.WEAK)
-            left = self._left
-            whole = [self._whole(one) for one in left]
-            self._judge(left, await boxes.run(0, whole, 0), Choice.after_whole)
+            pending = groups(self.snapshot, self._left, self.rules.together)
+            while pending:
+                wholes = await boxes.run(0, [self._whole(group) for group in pending], 0)
+                ran, pending = list(zip(pending, wholes, strict=True)), []
+                for group, report in ran:
+                    if len(group.choices) == 1:
+                        self._judge(group.choices, [report], Choice.after_whole)
+                    elif not group.agrees(report):
+                        pending += group.halves(self.snapshot)
             for one in self._left:
                 key = one.candidate.key
                 try:
@@ -168,11 +176,10 @@ class _Run:
             except Dropped as drop:
                 self.verdict.setdefault(one.candidate.key, drop.reason)
 
-    def _whole(self, one: Choice) -> Variant:
+    def _whole(self, group: Group) -> Variant:
         seconds = 20 + 5 * sum(self.snapshot.baseline.seconds.values())
-        limits = one.limits(one.failing)
-        changes = one.candidate.changes
-        return Variant(changes, None, seconds, limits, limit=_WHOLE_TEST_SECONDS)
+        limits = {i: limit for one in group.choices for i, limit in one.limits(one.failing).items()}
+        return Variant(group.changes, None, seconds, limits, limit=_WHOLE_TEST_SECONDS)
 
     def _mutants(self, one: Choice) -> list[Variant]:
         """Wrong repairs of a bug in one place, and the tests that should notice them."""

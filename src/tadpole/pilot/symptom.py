@@ -16,7 +16,11 @@ MOST_DETAIL = 8  # lines of expected against actual
 LONGEST_SNIPPET = 12  # lines of the failing statement
 
 _NOISE = ("Use -v to get more diff", "Use -v to get the full diff", "")
-_ADDRESS = re.compile(r"\bat 0x[0-9a-f]{4,}")
+# What is another one in each process, and what stands for it.
+_OWN = (
+    (re.compile(r"\bat 0x[0-9a-f]{4,}"), "at 0x..."),
+    (re.compile(r"/pytest-of-[^/\s]+/pytest-\d+"), "/pytest"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
     def size(node_id: str) -> tuple[int, int, str]:
         path, chain = locate(node_id)
         source = source_of(path, (tree / path).read_bytes(), chain)
-        return len(source.splitlines()), len(failures[node_id].message), node_id
+        return len(source.splitlines()), len(_plain(failures[node_id].message)), node_id
 
     return min(failures, key=size)
 
@@ -52,8 +56,7 @@ def read(node_id: str, failure: Failure, tree: Path) -> Symptom:
 
 def told(failure: Failure) -> Symptom:
     """The same without the statement of the test."""
-    message = failure.message.encode("utf-8", "replace").decode()  # lone surrogates
-    lines = _ADDRESS.sub("at 0x...", message).strip().splitlines() or [""]
+    lines = _plain(failure.message).strip().splitlines() or [""]
     first, rest = lines[0].strip(), lines[1:]
     match = re.match(
         r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)", first
@@ -67,10 +70,26 @@ def told(failure: Failure) -> Symptom:
     return Symptom(exception, message, detail, "")
 
 
+def steady(failure: Failure, again: Failure) -> Failure:
+    """A failure that two runs saw: told without its message where it was another each time."""
+    if _plain(failure.message) == _plain(again.message):
+        return failure
+    name = re.match(r"[A-Za-z_][\w.]*(?=: )", failure.message)
+    return replace(failure, message=name.group() if name else "AssertionError")
+
+
+def _plain(message: str) -> str:
+    """A message without lone surrogates, addresses and the names of temporary directories."""
+    text = message.encode("utf-8", "replace").decode()
+    for pattern, instead in _OWN:
+        text = pattern.sub(instead, text)
+    return text
+
+
 def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
     """The innermost statement of the test file that was running, as it is written there."""
     path, _ = locate(node_id)
-    frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.text, re.MULTILINE)
+    frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.frames, re.MULTILINE)
     line = int(frames[-1]) if frames else (failure.line if failure.path == path else 0)
     if not line:
         return ""

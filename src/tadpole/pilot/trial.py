@@ -24,11 +24,13 @@ class Rules:
     most_green: int = 40  # pass-to-pass tests that a task keeps
     reached: int = 4000  # most tests that are run because they reach the edit
     sampled: int = 30  # and of others, seeded
+    of_each: int = 10  # most of those from one test file
     few: int = 8  # fewer near tests than this are joined by some of anywhere
-    slow: float = 0.1  # a test above this is kept green only where quick ones are few
+    slow: float = 5.0  # a test above this is kept green only where quick ones are few
     slack: float = 10.0  # a test may take this many times its own duration
     shortest_limit: float = 2.0
     hash_seeds: tuple[int, int] = (1, 2)
+    together: int = 4  # most candidates in one run of the whole suite
     mutants: int = 0  # wrong repairs that the tests are tried on, besides none; 0: not measured
     min_kill_rate: float = 0.7  # least share of them that the tests must notice
 
@@ -36,12 +38,17 @@ class Rules:
         """The longest that a test may take which takes ``seconds`` before any change."""
         return max(self.shortest_limit, self.slack * seconds)
 
-    def deadline(self, seconds: float) -> float:
-        """The longest that a grading may take whose tests take ``seconds`` before any change.
+    def deadline(self, tests: int, seconds: float) -> float:
+        """The longest that a grading of so many tests may take, in seconds.
 
-        In steps of ten seconds: durations that were measured anew hardly change a task.
+        It follows the number of tests, which does not change when durations are measured anew.
+        What they took (``seconds``) counts only where tests are slow: then it is four times as
+        long, or sixteen times, and so on, until it is three times what they took.
         """
-        return 10.0 * math.ceil(2 + self.slack * seconds / 10)
+        longest = 10.0 * math.ceil(2 + tests / 20)
+        while longest < 3 * seconds:
+            longest *= 4
+        return longest
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Found:
     failing: tuple[str, ...]
     green: tuple[str, ...]
     failures: Mapping[str, Failure]
+    together: int = 4  # most candidates in one run of the whole suite
     mutants: int = 0  # wrong repairs that were tried; 0: none was
     killed: int = 0  # of these, how many the tests noticed
 
@@ -89,29 +97,8 @@ class Trial:
             await self._box.write(self.candidate.changes)
         return self._box
 
-    async def hide(self, found: Found) -> tuple[FileChange, ...]:
-        """Step 3: the reduced test files.
-
-        What stays is run only where it still mentions a hidden test by name: a function that
-        nothing refers to can be taken out without harm.
-        """
-        visible = []
-        mentioned = False
-        for path, chains in sorted(by_file(found.failing).items()):
-            whole = pristine_file(self.snapshot, path)
-            content = without_tests(path, whole.content or b"", chains)
-            if content is None:
-                raise Dropped(DropReason.UNHIDEABLE)
-            visible.append(FileChange(path, content, whole.executable))
-            names = {chain[-1] for chain in chains}
-            mentioned |= not names.isdisjoint(
-                re.findall(r"\w+", content.decode("utf-8", "replace"))
-            )
-        if mentioned:
-            await self._run_visible(found, visible)
-        return tuple(visible)
-
-    async def _run_visible(self, found: Found, visible: Sequence[FileChange]) -> None:
+    async def run_visible(self, found: Found, visible: Sequence[FileChange]) -> None:
+        """Step 3: what stays of the test files still runs. Raises Dropped."""
         contents = {change.path: change.content or b"" for change in visible}
         staying = []
         for node_id in found.green:
@@ -148,6 +135,25 @@ class Trial:
             reverse=reverse,
             details=details,
         )
+
+
+def reduced(snapshot: Snapshot, found: Found) -> tuple[tuple[FileChange, ...], bool]:
+    """The test files without the hidden tests, and whether what stays has to be run.
+
+    It has to where it still mentions a hidden test by name: a function that nothing refers to can
+    be taken out without harm. Raises Dropped.
+    """
+    visible = []
+    mentioned = False
+    for path, chains in sorted(by_file(found.failing).items()):
+        whole = pristine_file(snapshot, path)
+        content = without_tests(path, whole.content or b"", chains)
+        if content is None:
+            raise Dropped(DropReason.UNHIDEABLE)
+        visible.append(FileChange(path, content, whole.executable))
+        names = {chain[-1] for chain in chains}
+        mentioned |= not names.isdisjoint(re.findall(r"\w+", content.decode("utf-8", "replace")))
+    return tuple(visible), mentioned
 
 
 def pristine_file(snapshot: Snapshot, path: str) -> FileChange:

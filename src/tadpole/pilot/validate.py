@@ -7,7 +7,8 @@
 4. of a composed bug, each part matters (:mod:`tadpole.pilot.inverse`)
 5. statements that tell enough (:mod:`tadpole.pilot.admission`), and where an edit is dictated it
    gives exactly the pristine file; nobody can read the answer (:mod:`tadpole.pilot.leak`)
-6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`)
+6. the very grader that the policy meets (:mod:`tadpole.pilot.gates`), in boxes that tasks share
+   (:mod:`tadpole.grading.shared`) but for what somebody wrote
 7. wrong repairs (:mod:`tadpole.pilot.strength`): enough of them are noticed
 
 Guards against: flaky tests, tests that fail for another reason than the edit, tests that vanish
@@ -29,7 +30,7 @@ from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
 from tadpole.pilot.strength import strength
 from tadpole.pilot.symptom import Symptom
-from tadpole.pilot.trial import Found, Rules, Trial, pristine_file
+from tadpole.pilot.trial import Found, Rules, Trial, pristine_file, reduced
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.pilot.written import Written
 from tadpole.protocols import Grader, SandboxEngine
@@ -69,11 +70,13 @@ class Validator:
         dictated = self._dictated(sources, candidate) if is_single else None
         found = await self.screening.found(snapshot, candidate)
         groups: Sequence[Sequence[str]] = [found.failing]
+        visible, mentioned = reduced(snapshot, found)
         trial = Trial(self.rules, snapshot, candidate, self.store, self.engine)
         try:
             if candidate.parts:
                 groups = await inverse.shares(trial, found)
-            visible = await trial.hide(found)
+            if mentioned:
+                await trial.run_visible(found, visible)
         finally:
             await trial.close()
         symptoms = [self._symptom(snapshot, found, group) for group in groups]
@@ -97,8 +100,9 @@ class Validator:
             _check(task, dictated)
         if leak.of_answer(snapshot, task):
             raise Dropped(DropReason.READABLE)
-        await gate(task, self.grader)
-        task = replace(task, measured=await self._rewritable(task))
+        ours = self.grader.trusting  # every change is of our own making
+        await gate(task, ours, at_once=4)
+        task = replace(task, measured=await self._rewritable(task, ours))
         if found.mutants:  # tried already, together with those of other candidates
             task = replace(
                 task,
@@ -142,7 +146,7 @@ class Validator:
             snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
         )
         await gate(proof.task, self.grader)
-        task = replace(proof.task, measured=await self._rewritable(proof.task))
+        task = replace(proof.task, measured=await self._rewritable(proof.task, self.grader))
         task = await strength_of_written(
             task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
         )
@@ -151,10 +155,11 @@ class Validator:
             raise Dropped(DropReason.WEAK)
         return task
 
-    async def _rewritable(self, task: Task) -> Measured:
+    @staticmethod
+    async def _rewritable(task: Task, grader: Grader) -> Measured:
         """Which tests can be rewritten for tier 3, where the grader goes that far."""
         functions = {i.partition("[")[0] for i in (*task.fail_to_pass, *task.pass_to_pass)}
-        oracles = await self.grader.oracles(task)
+        oracles = await grader.oracles(task)
         found = None if oracles is None else tuple(oracles.items())
         return Measured(functions=len(functions), oracles=found)
 
@@ -167,7 +172,8 @@ class Validator:
         visible: tuple[FileChange, ...],
         hints: tuple[Hint, ...],
     ) -> Task:
-        seconds = sum(snapshot.baseline.seconds[i] for i in (*found.failing, *found.green))
+        deciding = (*found.failing, *found.green)
+        seconds = sum(snapshot.baseline.seconds[i] for i in deciding)
         return Task(
             name=name,
             kind=candidate.kind,
@@ -177,7 +183,7 @@ class Validator:
             recipe=snapshot.recipe,
             start=tuple(sorted((*candidate.changes, *visible), key=lambda change: change.path)),
             gold=tuple(pristine_file(snapshot, path) for path in candidate.files),
-            hidden=tuple(hidden_files(snapshot, (*found.failing, *found.green))),
+            hidden=tuple(hidden_files(snapshot, deciding)),
             fail_to_pass=found.failing,
             pass_to_pass=found.green,
             hints=hints,
@@ -190,7 +196,7 @@ class Validator:
                 edited_functions=candidate.functions,
                 origin=candidate.origin,
             ),
-            test_seconds=self.rules.deadline(seconds),
+            test_seconds=self.rules.deadline(len(deciding), seconds),
         )
 
 

@@ -21,6 +21,7 @@ class DropReason(StrEnum):
     UNDICTATED = "the repair cannot be told by a unique text"
     PART_IDLE = "one of its bugs changes nothing of its own"
     FREE = "the grader passes a change that does nothing"
+    OTHERS_FAIL = "without the repair the grader sees other tests fail"
     NO_STATEMENT = "no statement, or one that is far too short or long"
     NO_TESTS = "no tests were written"
     NO_SOLUTION = "no solution was written"
@@ -81,6 +82,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
     DropReason.UNTOLD: Stage.PROPOSED,
     DropReason.FREE: Stage.CONFIRMED,
     DropReason.UNSOLVED: Stage.CONFIRMED,
+    DropReason.OTHERS_FAIL: Stage.CONFIRMED,
     DropReason.PASSES_DELETED: Stage.CONFIRMED,
     DropReason.PASSES_BROKEN: Stage.CONFIRMED,
     DropReason.WEAK: Stage.CONFIRMED,

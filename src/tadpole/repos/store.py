@@ -127,6 +127,15 @@ class Store:
         await self._committed.check(task, tree)
         return self._spec(tree, built.venv, task.recipe)
 
+    async def pristine(self, task: Task) -> SandboxSpec:
+        """The box over the tree that the start of this task differs from.
+
+        Raises SourceError or TaskError.
+        """
+        tree, built = await self._rebuilt(task)
+        await asyncio.to_thread(box.modules)
+        return self._spec(tree, built.venv, task.recipe)
+
     def box(self, snapshot: Snapshot, tree: Path | None = None) -> SandboxSpec:
         """A box over the pristine tree (or another) in the runtime of a snapshot."""
         return self._spec(tree or snapshot.tree, snapshot.venv, snapshot.recipe)

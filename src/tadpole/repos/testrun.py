@@ -28,7 +28,7 @@ class Failure:
     message: str  # "AssertionError: assert 3 == 4"; may have several lines
     path: str = ""  # where it was raised, relative to the work directory where inside it
     line: int = 0
-    text: str = ""  # pytest's report of it; empty unless details were asked for
+    frames: str = ""  # "PATH:LINE:" a line, in the tree, outermost first; empty unless asked for
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ async def run_tests(
     """Run the suite (``ids`` None) or exactly these node ids, in a box made by with_reporter.
 
     ``test_seconds`` limits each test (a mapping: those named). ``maxfail`` stops early, 0 never.
-    ``details`` asks for pytest's text of each failure. ``reverse`` runs the last test first.
+    ``details`` asks for the frames of each failure. ``reverse`` runs the last test first.
     ``cover`` are absolute patterns of files whose lines are recorded per test, less ``omit``.
     What the tests do, hang included, comes back in the report; raises SandboxDied alone.
     """
@@ -103,7 +103,7 @@ async def run_tests(
     request = {
         "ids": None if ids is None else list(ids),
         "paths": list(files),
-        "options": [*options(recipe, workdir), *asked(maxfail, details)],
+        "options": [*options(recipe, workdir), *asked(maxfail)],
         "reverse": reverse,
         "limit": test_seconds if isinstance(test_seconds, int | float) else None,
         "limits": dict(limits),
@@ -141,9 +141,9 @@ def options(recipe: Recipe, workdir: str) -> list[str]:
     return given
 
 
-def asked(maxfail: int, details: bool) -> list[str]:
+def asked(maxfail: int) -> list[str]:
     """What one run is given besides. Long tracebacks cost more than the tests."""
-    return [f"--maxfail={maxfail}", f"--tb={'short' if details else 'line'}"]
+    return [f"--maxfail={maxfail}", "--tb=line"]
 
 
 def report(lines: Iterable[bytes], result: ExecResult, ids: Sequence[str] | None) -> TestReport:
@@ -165,7 +165,7 @@ def report(lines: Iterable[bytes], result: ExecResult, ids: Sequence[str] | None
             if "hung" in fact:
                 hung.add(fact["id"])
             if "message" in fact:
-                where = (fact.get("path", ""), fact.get("line", 0), fact.get("text", ""))
+                where = (fact.get("path", ""), fact.get("line", 0), fact.get("frames", ""))
                 failures[fact["id"]] = Failure(fact["message"], *where)
         elif "broken" in fact:
             broken[fact["broken"]] = fact["message"]

@@ -31,7 +31,7 @@ class Variant:
     limits: Mapping[str, float] = field(default_factory=dict)  # id -> seconds of its own
     limit: float | None = None  # of each other test
     maxfail: int = 0  # stops early; 0 never
-    details: bool = False  # pytest's text of each failure
+    details: bool = False  # the frames of each failure
     reverse: bool = False  # the last test first
     fresh: bool = False  # in a process that imports and collects everything itself
 
@@ -135,6 +135,6 @@ def _told(variant: Variant, recipe: Recipe) -> dict[str, object]:
         "files": files,
         "paths": list(paths),
         "gives_up": True,
-        "options": asked(variant.maxfail, variant.details),
+        "options": asked(variant.maxfail),
         "fresh": variant.fresh or ids is None,
     }

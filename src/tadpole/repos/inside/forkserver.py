@@ -23,8 +23,6 @@ import gc
 
 gc.disable()  # as in the reporter
 
-import base64
-import contextlib
 import json
 import os
 import sys
@@ -36,8 +34,9 @@ import reporter
 from codecache import keep_code
 from forked import forked, line_of, silence
 from nursery import Nursery
+from treefiles import changed
 
-for _name in ("codecache", "codeswap", "forked", "nursery", "reporter"):
+for _name in ("codecache", "codeswap", "forked", "nursery", "reporter", "treefiles"):
     del sys.modules[_name]  # the repository may have modules of these names
 
 Fact = dict[str, Any]
@@ -58,10 +57,7 @@ class Variants:
         if any(not variant["fresh"] for variant in variants):
             self.nursery = self._hatch()
         for number, variant in enumerate(variants):
-            before = [(path, *_content(path)) for path, *_ in variant["files"]]
-            try:
-                for path, text, executable in variant["files"]:
-                    _put(path, None if text is None else base64.b64decode(text), executable)
+            with changed(variant["files"]):
                 self.write(number, {"begun": time.time()})
                 answer, used = ("", 0.0) if variant["fresh"] else self._ask(number)
                 warm = answer in ("ran", "killed")
@@ -70,9 +66,6 @@ class Variants:
                     status, spent = self._fresh(number)
                     killed, used = status is None, used + spent
                 self.write(number, {"warm": warm, "killed": killed, "cpu": round(used, 3)})
-            finally:
-                for path, content, executable in before:
-                    _put(path, content, executable)
         if self.nursery is not None:
             os.close(self.nursery[1])
             os.waitpid(self.nursery[0], 0)
@@ -138,24 +131,6 @@ class Variants:
             self.nursery = None
         word, _, used = answer.partition(" ")
         return word, float(used or 0)
-
-
-def _content(path: str) -> tuple[bytes | None, bool]:
-    try:
-        with open(path, "rb") as file:
-            return file.read(), bool(os.stat(path).st_mode & 0o100)
-    except FileNotFoundError:
-        return None, False
-
-
-def _put(path: str, content: bytes | None, executable: bool) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    if content is not None:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(content)
-        os.chmod(path, 0o755 if executable else 0o644)
 
 
 def main() -> int:

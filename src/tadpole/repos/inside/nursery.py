@@ -71,7 +71,7 @@ class Nursery:
         write = partial(self.write, number)
         config = session.config
         config.option.maxfail = variant["maxfail"]
-        config.option.tbstyle = "short" if variant["details"] else "line"
+        config.option.tbstyle = "line"
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             config.pluginmanager.unregister(terminal)

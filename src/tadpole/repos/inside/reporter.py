@@ -48,6 +48,7 @@ class Reporter:
         self.deadline: float | None = None
         self.clock = (0.0, 0.0)  # limit of the test, and processor time when it began
         self.now: dict[str, Any] = {}
+        self.frames = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -126,6 +127,15 @@ class Reporter:
             self.now["hung"] = True
             pytest.fail("took longer than its limit", pytrace=False)
 
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, call: "pytest.CallInfo[None]") -> Iterator[None]:
+        """Keep the frames of a failure: pytest's text of them costs more than most tests."""
+        yield  # before it, nothing is there of a test of unittest
+        if self.details and call.excinfo is not None:
+            entries = [(_relative(str(one.path)), one.lineno + 1) for one in call.excinfo.traceback]
+            found = [f"{path}:{line}:" for path, line in entries if not os.path.isabs(path)]
+            self.frames = "\n".join(dict.fromkeys(found))  # a recursion has each of them often
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Fold set-up, call and tear-down into one status."""
         if not self.now:
@@ -134,7 +144,9 @@ class Reporter:
         if RANK.index(status) >= RANK.index(self.now["status"]) and status != "passed":
             self.now["status"] = status
             if report.failed:
-                self.now.update(_failure(report, self.details))
+                self.now.update(_failure(report))
+                if self.details:
+                    self.now["frames"] = self.frames[-8000:]
 
 
 def _status(report: pytest.TestReport) -> str:
@@ -145,15 +157,13 @@ def _status(report: pytest.TestReport) -> str:
     return "failed" if report.when == "call" else "error"
 
 
-def _failure(report: pytest.TestReport, details: bool) -> dict[str, Any]:
+def _failure(report: pytest.TestReport) -> dict[str, Any]:
     crash = getattr(report.longrepr, "reprcrash", None)
     found: dict[str, Any] = {"message": crash.message if crash else str(report.longrepr)}
     found["message"] = found["message"][:2000]
     if crash:
         found["path"] = _relative(str(crash.path))
         found["line"] = crash.lineno
-    if details:
-        found["text"] = report.longreprtext[-8000:]
     return found
 
 

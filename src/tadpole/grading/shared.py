@@ -1,0 +1,172 @@
+"""Runs of the grader that share a box: for changes of our own making, never for an agent's.
+
+The program that runs the tests, what it is told and how its report is weighed are those of
+:mod:`tadpole.grading.run`. Only the box is not a fresh one: gradings of tasks of one repository
+state run one after the other over its pristine tree, each with its files put in and taken out
+again and in a process forked before any code of the repository was loaded.
+
+Guards against what :mod:`~tadpole.grading.bootstrap` and :mod:`~tadpole.grading.report` do, as far
+as one process goes. Does not guard against: a change that leaves something outside of its files for
+the gradings after it.
+"""
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tadpole.errors import GraderError
+from tadpole.grading.report import Job, Verdict, command, judge
+from tadpole.grading.run import WALL, GradingStore, job_of
+from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxEngine, SandboxSpec
+from tadpole.repos.testrun import PROGRAMS, with_reporter
+from tadpole.task import FileChange, Task
+
+_IDLE = 3.0  # seconds that a box waits for the next grading
+_CODE = "/tmp/gradings-code"  # in the box
+_Answer = tuple[ExecResult, bytes | None]  # how a grading ended, and its report
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    job: Job
+    files: tuple[FileChange, ...]
+    seconds: float  # of the task
+    answer: "asyncio.Future[_Answer]"
+
+    def told(self) -> dict[str, Any]:
+        """As the program in the box reads it."""
+        files = [
+            (
+                change.path,
+                None if change.content is None else base64.b64encode(change.content).decode(),
+                change.executable,
+            )
+            for change in self.files
+        ]
+        later = [change.path for change in self.job.later]
+        job = self.job.text().decode()
+        return {"job": job, "report": self.job.report, "files": files, "later": later}
+
+
+class SharedRunner:
+    """As :class:`tadpole.grading.run.Runner`, in boxes that stay up while there is work."""
+
+    def __init__(self, engine: SandboxEngine, store: GradingStore) -> None:
+        self.engine, self.store = engine, store
+        self._benches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Bench]] = (
+            WeakKeyDictionary()  # a box belongs to one event loop
+        )
+
+    async def run(
+        self,
+        task: Task,
+        spec: SandboxSpec,
+        accepted: Sequence[FileChange],
+        ids: Sequence[str],
+        tests: Sequence[FileChange],
+    ) -> Verdict:
+        """Run ``ids`` with the files ``tests`` over the change ``accepted``.
+
+        Raises SandboxError or GraderError where it could not be told.
+        """
+        now, later = list[FileChange](), list[FileChange]()
+        for change in accepted:
+            (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
+        job = job_of(task, spec, ids, accepted, later)
+        files = {change.path: change for change in (*task.start, *now, *tests)}
+        pristine = await self.store.pristine(task)
+        benches = self._benches.setdefault(asyncio.get_running_loop(), {})
+        key = f"{pristine.tree} {sorted(pristine.mounts.items())} {sorted(pristine.env.items())}"
+        bench = benches.get(key)
+        if bench is None:
+            program = command(self.store.python(task), pristine.workdir)
+            bench = benches[key] = _Bench(self.engine, pristine, program)
+            bench.serving = asyncio.create_task(bench.serve())
+            bench.serving.add_done_callback(lambda _: benches.pop(key, None))
+        result, report = await bench.ask(job, tuple(files.values()), task.test_seconds)
+        return judge(job, result, report)
+
+
+class _Bench:
+    """One box, and who waits for it."""
+
+    def __init__(self, engine: SandboxEngine, spec: SandboxSpec, program: Sequence[str]) -> None:
+        env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
+        self._spec = with_reporter(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
+        self._engine = engine
+        at = program.index("-c")
+        self._python, self._program = [*program[:at]], [*program[at + 1 :]]
+        self._asked: list[_Asked] = []
+        self._more = asyncio.Event()
+        self.serving: asyncio.Task[None] | None = None
+
+    async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> _Answer:
+        """What came of one grading. Raises SandboxError, GraderError."""
+        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(job, files, seconds, answer))
+        self._more.set()
+        return await answer
+
+    async def serve(self) -> None:
+        """Until nobody has asked for a while."""
+        box: Sandbox | None = None
+        taken: list[_Asked] = []
+        try:
+            while await self._waited():
+                taken, self._asked = self._asked, []
+                self._more.clear()
+                box = box or await self._engine.start(self._spec)
+                for one, answer in zip(taken, await self._ran(box, taken), strict=True):
+                    if not one.answer.done():
+                        one.answer.set_result(answer)
+                taken = []
+        except Exception as error:
+            for one in (*taken, *self._asked):
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+        finally:
+            for one in (*taken, *self._asked):
+                one.answer.cancel()
+            if box is not None:
+                await box.close()
+
+    async def _waited(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_IDLE):
+                await self._more.wait()
+        return bool(self._asked)
+
+    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[_Answer]:
+        out = f"/tmp/gradings-{secrets.token_hex(8)}.jsonl"
+        request = {
+            "program": self._program,
+            "code": _CODE,
+            "out": out,
+            "gradings": [one.told() for one in asked],
+        }
+        result = await box.exec(
+            [*self._python, f"{PROGRAMS}/gradings.py"],
+            timeout=60 + sum(WALL * 2 * one.seconds + 30 for one in asked),
+            stdin=json.dumps(request).encode(),
+        )
+        try:
+            lines = (await box.read(out)).splitlines()
+        except OSError:
+            lines = []
+        if len(lines) != len(asked) or result.reason is not ExecReason.EXITED:
+            said = (result.stderr.strip().splitlines() or [f"exit status {result.code}"])[-1]
+            raise GraderError(f"gradings in one box broke off: {said[:300]}")
+        return [_answer(result, json.loads(line)) for line in lines]
+
+
+def _answer(whole: ExecResult, fact: dict[str, Any]) -> _Answer:
+    said = {"code": fact["code"], "stdout": fact["stdout"], "stderr": fact["stderr"]}
+    report = fact["report"]
+    return dataclasses.replace(whole, **said), None if report is None else base64.b64decode(report)

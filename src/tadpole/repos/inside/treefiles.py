@@ -1,0 +1,46 @@
+"""Files of the tree: what they hold, and other ones in their place.
+
+Runs inside the box: standard library only.
+"""
+
+import base64
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+
+@contextlib.contextmanager
+def changed(
+    files: Sequence[tuple[str, "str | None", bool]], others: Sequence[str] = ()
+) -> Iterator[None]:
+    """Put files into the tree while the block runs, and then back what was there.
+
+    ``files``: (path, content in base64 or None for none, executable). ``others`` are put back too.
+    """
+    paths = dict.fromkeys([*(path for path, *_ in files), *others])
+    before = [(path, *_content(path)) for path in paths]
+    try:
+        for path, text, executable in files:
+            _put(path, None if text is None else base64.b64decode(text), executable)
+        yield
+    finally:
+        for path, content, executable in before:
+            _put(path, content, executable)
+
+
+def _content(path: str) -> "tuple[bytes | None, bool]":
+    try:
+        with open(path, "rb") as file:
+            return file.read(), bool(os.stat(path).st_mode & 0o100)
+    except FileNotFoundError:
+        return None, False
+
+
+def _put(path: str, content: "bytes | None", executable: bool) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    if content is not None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+        os.chmod(path, 0o755 if executable else 0o644)
