@@ -1,7 +1,7 @@
 """A policy of a run in memory: weights, dialogue, and whoever samples it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tadpole.config import Config
 from tadpole.leaf.calls import format_of
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
-from tadpole.models.adapters import add_adapters, has_adapters, save_adapters
+from tadpole.models.adapters import add_adapters, has_adapters, load_adapters, save_adapters
 from tadpole.models.embedded import embedded_policy
 from tadpole.models.engines.engine import Engine
 from tadpole.models.engines.policy import ServerPolicy
@@ -20,8 +20,10 @@ from tadpole.models.engines.sglang import SGLang
 from tadpole.models.engines.vllm import VLLM
 from tadpole.models.inprocess import InProcessPolicy
 from tadpole.models.loading import Loaded, load_model, pick_device, pick_dtype
+from tadpole.models.location import weights_hash
 from tadpole.models.memory import give_back_all
 from tadpole.progress import Progress
+from tadpole.rl.checkpoint import ADAPTER
 from tadpole.settings import EMBEDDED, EngineKind
 
 SERVED_AS = "policy"  # the name under which a vLLM server serves the model
@@ -61,8 +63,10 @@ def prepare_policy(
     """Load ``weights`` (a directory), or the configuration's model where it is None.
 
     ``apart``: the policy has weights of its own, so that the model can be trained meanwhile.
-    ``trains``: what an update is to change. Raises ModelError, one line, where that is no model
-    or cannot be fetched.
+    ``trains``: what an update is to change. Servers that are handed adapters hold the
+    configuration's model all along: of ``weights`` they get the adapters, and where nothing is
+    trained some that change nothing. Raises ModelError, one line, where that is no model or cannot
+    be fetched.
     """
     give_back_all()  # the policy and the optimizer of the stage before
     # Ours tells how far it is.
@@ -71,7 +75,10 @@ def prepare_policy(
     torch.set_num_threads(asked.threads or len(os.sched_getaffinity(0)))
     device = pick_device(asked.device)
     dtype = pick_dtype(asked.dtype.value, device)
-    location: Path | str | None = weights
+    hands_adapters = asked.engine is not EngineKind.INPROCESS and config.train.lora.rank > 0
+    if hands_adapters:
+        trains = Trains.ADAPTERS
+    location: Path | str | None = None if hands_adapters else weights
     if location is None:
         location = embedded_policy(cache, progress) if asked.model == EMBEDDED else asked.model
     # Where a GPU rounds anyway, what is not trained need not be held more exactly.
@@ -80,6 +87,9 @@ def prepare_policy(
     if trains is Trains.ADAPTERS:
         lora = config.train.lora
         add_adapters(loaded.model, lora.rank, lora.alpha, config.train.seed)
+    if hands_adapters and weights is not None:
+        load_adapters(loaded.model, weights / ADAPTER)
+        loaded = replace(loaded, fingerprint=weights_hash(weights))
     call_format = format_of(loaded.tokenizer.chat_template or "")
     profile = make_profile(config.leaf.profile, call_format)
     dialogue = Dialogue(loaded.tokenizer, call_format, profile)

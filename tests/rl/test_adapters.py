@@ -10,10 +10,17 @@ from transformers import AutoModelForCausalLM
 from tadpole.config import load
 from tadpole.errors import ConfigError, ModelError
 from tadpole.models.inprocess import InProcessPolicy
+from tadpole.models.location import weights_hash
 from tadpole.prepared import Trains, prepare_policy
 from tadpole.protocols import Sampling
 from tadpole.rl.batch import Sample
-from tadpole.rl.checkpoint import ADAPTER, checkpoints, load_weights
+from tadpole.rl.checkpoint import (
+    ADAPTER,
+    CheckpointState,
+    checkpoints,
+    load_weights,
+    save_checkpoint,
+)
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.trace import Tokens
@@ -204,6 +211,38 @@ def test_servers_are_handed_the_adapters(tmp_path, kind):
         assert [place.engine._adapter for place in prepared.policy._places] == [True]
     finally:
         prepared.close()
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_servers_get_the_adapters_of_a_checkpoint_too(tmp_path, kind):
+    """They hold the first model: whole weights would be lost on them, or stay under adapters."""
+    llama().save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    config = load(
+        {
+            "policy.model": str(tmp_path / "model"), "policy.engine": kind, "policy.threads": "1",
+            "policy.urls": "http://127.0.0.1:1", "train.lora.rank": "2", "leaf.profile": "compact",
+            "run.dir": str(tmp_path), "train.lora.alpha": "4",
+        }
+    )  # fmt: skip
+    model = adapted(2, 4.0)
+    state = CheckpointState(update=1, fingerprint="x")
+    saved = save_checkpoint(tmp_path / "checkpoints", model, byte_tokenizer(), None, state)
+    ids = torch.tensor([[1, 2, 3]])
+    for weights, expected in ((saved, model), (None, llama())):
+        prepared = prepare_policy(config, tmp_path, weights)
+        try:
+            prepared.policy._hand_over(tmp_path / "engine/handed")
+            assert [place.engine._adapter for place in prepared.policy._places] == [True]
+            if weights:
+                assert prepared.policy.fingerprint == weights_hash(saved)
+            other = llama()
+            add_adapters(other, 2, 4.0)
+            load_adapters(other, tmp_path / "engine/handed")
+            with torch.no_grad():
+                torch.testing.assert_close(other(ids).logits, expected(ids).logits)
+        finally:
+            prepared.close()
 
 
 @pytest.mark.parametrize(
