@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,7 +28,6 @@ from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxEngine, Sa
 from tadpole.repos.testrun import PROGRAMS, with_reporter
 from tadpole.task import FileChange, Task
 
-_IDLE = 3.0  # seconds that a box waits for the next grading
 _CODE = "/tmp/gradings-code"  # in the box
 _Answer = tuple[ExecResult, bytes | None]  # how a grading ended, and its report
 
@@ -56,10 +55,13 @@ class _Asked:
 
 
 class SharedRunner:
-    """As :class:`tadpole.grading.run.Runner`, in boxes that stay up while there is work."""
+    """As :class:`tadpole.grading.run.Runner`, in boxes that stay up while there is work.
 
-    def __init__(self, engine: SandboxEngine, store: GradingStore) -> None:
-        self.engine, self.store = engine, store
+    ``idle``: seconds that a box waits for the next grading.
+    """
+
+    def __init__(self, engine: SandboxEngine, store: GradingStore, idle: float = 3.0) -> None:
+        self.engine, self.store, self.idle = engine, store, idle
         self._benches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Bench]] = (
             WeakKeyDictionary()  # a box belongs to one event loop
         )
@@ -87,9 +89,8 @@ class SharedRunner:
         bench = benches.get(key)
         if bench is None:
             program = command(self.store.python(task), pristine.workdir)
-            bench = benches[key] = _Bench(self.engine, pristine, program)
-            bench.serving = asyncio.create_task(bench.serve())
-            bench.serving.add_done_callback(lambda _: benches.pop(key, None))
+            bench = benches[key] = _Bench(self.engine, pristine, program, self.idle)
+            bench.serving = asyncio.create_task(bench.serve(lambda: benches.pop(key)))
         result, report = await bench.ask(job, tuple(files.values()), task.test_seconds)
         return judge(job, result, report)
 
@@ -97,7 +98,10 @@ class SharedRunner:
 class _Bench:
     """One box, and who waits for it."""
 
-    def __init__(self, engine: SandboxEngine, spec: SandboxSpec, program: Sequence[str]) -> None:
+    def __init__(
+        self, engine: SandboxEngine, spec: SandboxSpec, program: Sequence[str], idle: float
+    ) -> None:
+        self._idle = idle
         env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
         self._spec = with_reporter(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
         self._engine = engine
@@ -114,8 +118,8 @@ class _Bench:
         self._more.set()
         return await answer
 
-    async def serve(self) -> None:
-        """Until nobody has asked for a while."""
+    async def serve(self, leave: Callable[[], object]) -> None:
+        """Until nobody has asked for a while; ``leave`` is called once it takes no more."""
         box: Sandbox | None = None
         taken: list[_Asked] = []
         try:
@@ -132,6 +136,7 @@ class _Bench:
                 if not one.answer.done():
                     one.answer.set_exception(error)
         finally:
+            leave()  # first: while the box ends, somebody may ask
             for one in (*taken, *self._asked):
                 one.answer.cancel()
             if box is not None:
@@ -139,7 +144,7 @@ class _Bench:
 
     async def _waited(self) -> bool:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_IDLE):
+            async with asyncio.timeout(self._idle):
                 await self._more.wait()
         return bool(self._asked)
 
