@@ -16,6 +16,8 @@ VENV ?= .venv
 RUN ?= runs/demo
 QUICK ?=
 bin := $(VENV)/bin
+# Two a core: tests wait for boxes and processes half of the time.
+workers := $(shell expr 2 '*' $$(nproc))
 pip := $(bin)/python -m pip --disable-pip-version-check --no-input
 
 .PHONY: help demo test test-slow lint learn bench constraints clean
@@ -27,7 +29,7 @@ demo: $(VENV)/.installed
 	$(bin)/tadpole demo --run $(RUN)$(if $(QUICK),-quick --preset quick)
 
 test: $(VENV)/.installed-dev
-	$(bin)/python -m pytest -q -n logical --dist loadfile
+	$(bin)/python -m pytest -q -n $(workers) --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	$(bin)/python -m pytest -q -m slow

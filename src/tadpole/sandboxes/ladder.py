@@ -15,6 +15,7 @@ from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.sandboxes.container import ContainerEngine
 from tadpole.sandboxes.harbor import HarborEngine
 from tadpole.sandboxes.probe import Engine, check
+from tadpole.sandboxes.refusal import QUOTED
 from tadpole.settings import BoxKind, SandboxConfig
 
 LADDER = (BoxKind.SESSION, BoxKind.FLAT, BoxKind.CONTAINER)
@@ -34,16 +35,16 @@ def make(kind: BoxKind, image: str = "", environment: str = "") -> Engine:
 async def choose(config: SandboxConfig) -> Engine:
     """The engine to use. Raises SandboxUnavailable, one line, where none holds."""
     asked = config.engine is not BoxKind.AUTO
-    refusals: dict[str, None] = {}  # in order, each once
+    refusals: dict[str, str] = {}  # by cause, in order, each once
     for kind in (config.engine,) if asked else _RUNGS:
         engine = make(kind, config.image, config.environment)
         try:
             found = await check(engine)
             return engine if found is engine.kind else make(found)
         except SandboxError as error:
-            refusals[str(error)] = None
+            refusals.setdefault(str(error).partition(QUOTED)[0], str(error))
     also = "; --sandbox.engine auto looks for another" if asked else ""
-    raise SandboxUnavailable("; ".join(refusals) + also)
+    raise SandboxUnavailable("; ".join(refusals.values()) + also)
 
 
 @cache

@@ -20,6 +20,7 @@ _SIGNS = (
 _MOUNTS = ("Can't bind mount", "Can't mount", "Can't remount", "pivot_root")
 _DENIED = ("Permission denied", "Operation not permitted")
 _USED_UP = "nesting depth or"
+QUOTED = " [bubblewrap: "  # before the words of bubblewrap, which differ from one try to the next
 
 
 def explain(complaint: str, root: Path = Path("/")) -> str | None:
@@ -31,7 +32,7 @@ def explain(complaint: str, root: Path = Path("/")) -> str | None:
     if not denied and not any(sign in complaint for sign in _SIGNS):
         return None
     cause, cure = _used_up(root) if _USED_UP in complaint else _cause(root)
-    return f"cannot isolate on this machine: {cause}; {cure} [bubblewrap: {_line(complaint)}]"
+    return f"cannot isolate on this machine: {cause}; {cure}{QUOTED}{_line(complaint)}]"
 
 
 def _used_up(root: Path) -> tuple[str, str]:
