@@ -8,11 +8,13 @@ from test_make import candidate
 from tadpole.grading.grader import PytestGrader
 from tadpole.outcome import Tier
 from tadpole.pilot import taskdir
+from tadpole.pilot.choice import Choice
 from tadpole.pilot.code import Code
 from tadpole.pilot.strength import mutants_of, strength
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.repos.testrun import Failure
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ async def test_a_task_carries_its_kill_rate_and_what_can_be_rewritten(
     # The tests of the pond look at one floor only: a threshold of 1 is out of reach for some bug.
     again = await strength(plain, snapshot, odd.sites, store=store, engine=engine, rules=rules)
     assert again.measured == task.measured
+
+
+def test_what_the_screening_tried_is_found(snapshot, odd):
+    choice = Choice(Rules(), snapshot, odd)
+    choice.failures = {"tests/test_shapes.py::test_scaled": Failure("ValueError")}
+    found = choice.found(3, 2)
+    assert (found.mutants, found.killed) == (3, 2)
 
 
 async def test_a_task_with_weak_tests_is_dropped(snapshot, store, engine):

@@ -113,7 +113,7 @@ class Choice:
         """What came out."""
         if not self.failures:
             raise Dropped(DropReason.UNSTABLE)
-        return Found(self.failing, self.green, self.failures, mutants, killed)
+        return Found(self.failing, self.green, self.failures, mutants=mutants, killed=killed)
 
     def _green(self, passed: Sequence[str]) -> tuple[str, ...]:
         """The tests to keep green: those that reach the edit, those near the failing, few files.

@@ -58,7 +58,6 @@ class Found:
     failing: tuple[str, ...]
     green: tuple[str, ...]
     failures: Mapping[str, Failure]
-    together: int = 4  # most candidates in one run of the whole suite
     mutants: int = 0  # wrong repairs that were tried; 0: none was
     killed: int = 0  # of these, how many the tests noticed
 
