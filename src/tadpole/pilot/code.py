@@ -41,6 +41,12 @@ class Function:
     body: tuple[ast.stmt, ...]
     docstring: str
 
+    @property
+    def lines(self) -> range:
+        """Its lines in the file, decorators included."""
+        first = min((one.lineno for one in self.node.decorator_list), default=self.node.lineno)
+        return range(first, (self.node.end_lineno or self.node.lineno) + 1)
+
 
 class Code:
     """A parsed file. Raises ValueError where it has no tree."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from tadpole.pilot.code import Code
 from tadpole.pilot.proof import Proof
 from tadpole.pilot.strength import Mutant, mutants_in
 from tadpole.pilot.trial import Rules, pristine_file
@@ -41,8 +42,9 @@ async def strength_of_written(
             old = start.get(good.path)
             if old is None and (snapshot.tree / good.path).is_file():
                 old = pristine_file(snapshot, good.path).content
-            lines, seed = proof.lines[good.path], f"mutants {task.id} {good.path}"
-            groups.append(mutants_in(good, lines, old, rules.mutants, seed))
+            code = Code.decode(good.path, good.content or b"")
+            lines, seed = set(proof.lines[good.path]), f"mutants {task.id} {good.path}"
+            groups.append(mutants_in(code, good.executable, lines, old, rules.mutants, seed))
     turns = zip_longest(*groups)  # the files in turn
     mutants = [mutant for turn in turns for mutant in turn if mutant][: rules.mutants]
     ids = (*task.fail_to_pass, *task.pass_to_pass)

@@ -12,9 +12,9 @@ from tadpole.repos.snapshot import CoveredFunction, Snapshot
 from tadpole.task import FileChange, Recipe
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=32)
 def sources_of(snapshot: Snapshot) -> "Sources":
-    """The sources of a snapshot: proposers that look at it by turns read it once."""
+    """The sources of a snapshot, read once: proposers look at those of a round by turns."""
     return Sources(snapshot)
 
 

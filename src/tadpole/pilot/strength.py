@@ -12,12 +12,14 @@ guard against: wrong repairs of a kind that no operator makes.
 import ast
 import contextlib
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, parse
-from tadpole.pilot.operators import OPERATORS
+from tadpole.pilot.operators import OPERATORS, Splice
+from tadpole.pilot.sources import sources_of
 from tadpole.pilot.trial import Rules, pristine_file
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.snapshot import Snapshot
@@ -40,41 +42,55 @@ def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: s
 
     ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded.
     """
-    good = pristine_file(snapshot, site.path)
-    return mutants_in(good, {site.line, *site.lines}, buggy, count, seed)
+    code = sources_of(snapshot).code(site.path)
+    executable = pristine_file(snapshot, site.path).executable
+    lines = {site.line, *site.lines}
+    return [] if code is None else mutants_in(code, executable, lines, buggy, count, seed)
 
 
-def mutants_in(
-    good: FileChange, lines: Collection[int], before: bytes | None, count: int, seed: str
+def mutants_in(  # noqa: PLR0917
+    code: Code,
+    executable: bool,
+    lines: AbstractSet[int],
+    before: bytes | None,
+    count: int,
+    seed: str,
 ) -> list[Mutant]:
     """The same for these lines of any repaired file; ``before`` is it without the repair."""
-    path, executable = good.path, good.executable
-    code = Code.decode(path, good.content or b"")
     known = {code.dump}
     with contextlib.suppress(ValueError):  # a start that is no Python is no mutant either
-        known.add(Code.decode(path, before or b"").dump)
-    rng, found = random.Random(seed), list[list[Mutant]]()
+        known.add(Code.decode(code.path, before or b"").dump)
+    rng, splices = random.Random(seed), list[tuple[str, list[Splice]]]()
+    around = [one for one in code.functions if not lines.isdisjoint(one.lines)]
     for name in sorted(OPERATORS):
-        of_this = []
-        for function in code.functions:
-            for splice in OPERATORS[name].find(code, function):
-                if code.line_of(splice.start) not in lines:
-                    continue
-                text = code.text[: splice.start] + splice.text + code.text[splice.end :]
-                try:
-                    dump = ast.dump(parse(text))
-                except ValueError:
-                    continue
-                if dump not in known:
-                    known.add(dump)
-                    change = FileChange(path, code.encode(text), executable)
-                    of_this.append(Mutant(name, change))
-        rng.shuffle(of_this)
-        found.append(of_this)
-    rng.shuffle(found)
-    longest = max(map(len, found), default=0)
-    turns = [group[turn] for turn in range(longest) for group in found if turn < len(group)]
-    return turns[:count]
+        found = [splice for one in around for splice in OPERATORS[name].find(code, one)]
+        found = [splice for splice in found if code.line_of(splice.start) in lines]
+        rng.shuffle(found)
+        splices.append((name, found))
+    rng.shuffle(splices)
+    mutants: list[Mutant] = []
+    # Each is parsed only when its turn comes: a file has many, and few are wanted.
+    while len(mutants) < count and any(found for _, found in splices):
+        for name, found in splices:
+            text = _next_new(code, found, known) if len(mutants) < count else None
+            if text is not None:
+                mutants.append(Mutant(name, FileChange(code.path, code.encode(text), executable)))
+    return mutants
+
+
+def _next_new(code: Code, splices: list[Splice], known: set[str]) -> str | None:
+    """The text after the next of ``splices`` that gives a program which is not in ``known``."""
+    while splices:
+        splice = splices.pop()
+        text = code.text[: splice.start] + splice.text + code.text[splice.end :]
+        try:
+            dump = ast.dump(parse(text))
+        except ValueError:
+            continue
+        if dump not in known:
+            known.add(dump)
+            return text
+    return None
 
 
 async def strength(
