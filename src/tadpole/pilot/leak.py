@@ -142,7 +142,7 @@ def _text(content: bytes) -> str:
     return _joined(line for line in map(squeezed, lines_of(content)) if line)
 
 
-@lru_cache(maxsize=4)  # trees lie in a cache that is named by their content
+@lru_cache(maxsize=32)  # trees lie in a cache that is named by their content
 def _texts(tree: Path) -> dict[str, str]:
     files = (path for path in sorted(tree.rglob("*")) if path.is_file() and not path.is_symlink())
     return {path.relative_to(tree).as_posix(): _text(path.read_bytes()) for path in files}

@@ -165,7 +165,7 @@ def _read_in(files: Sequence[_File], tokens: frozenset[str]) -> frozenset[str]:
     return frozenset(token for token in tokens if any(token in file.tokens for file in files))
 
 
-@lru_cache(maxsize=4)  # trees lie in a cache that is named by their content
+@lru_cache(maxsize=32)  # trees lie in a cache that is named by their content
 def _files(tree: Path) -> dict[str, _File]:
     """What the agent can read, by path."""
     paths = (path for path in sorted(tree.rglob("*")) if path.suffix in _TEXTS and path.is_file())
@@ -190,7 +190,7 @@ def documented(tree: Path, pristine: Code, functions: Iterable[str]) -> bool:
     )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _guides(tree: Path) -> frozenset[str]:
     """The names that README and other guides write as code: followed by a bracket, or quoted."""
     text = "\n".join(one.text for path, one in _files(tree).items() if path.endswith(_GUIDES))
