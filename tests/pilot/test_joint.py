@@ -64,6 +64,8 @@ def test_a_shared_run_confirms_only_what_each_showed_alone(snapshot, candidates)
     assert not group.agrees(report(stable, red - set(other.failing)))
     assert not group.agrees(report(stable, {*red, next(i for i in first.green if i not in red)}))
     assert not group.agrees(report([i for i in stable if i != stable[0]], red))
+    skipped = {i: TestStatus.FAILED if i in first.failing else TestStatus.SKIPPED for i in stable}
+    assert not first.agrees(replace(report(stable, red), statuses=skipped))
     assert before == [(one.failing, one.green) for one in group.choices]
     assert max(len(half.choices) for half in group.halves(snapshot)) < len(group.choices)
 

@@ -29,9 +29,9 @@ def odd(snapshot):
 def test_mutants_are_other_programs_in_the_lines_of_the_bug(snapshot, odd):
     [site] = odd.sites
     buggy = odd.changes[0].content
-    found = mutants_of(snapshot, site, buggy, 5, "x")
-    assert found == mutants_of(snapshot, site, buggy, 5, "x")
-    assert found[:2] == mutants_of(snapshot, site, buggy, 2, "x")
+    found = mutants_of(snapshot, site, buggy, 5)
+    assert found == mutants_of(snapshot, site, buggy, 5)
+    assert found[:2] == mutants_of(snapshot, site, buggy, 2)
     pristine = (snapshot.tree / site.path).read_bytes()
     dumps = {Code.decode(site.path, text).dump for text in (pristine, buggy)}
     for mutant in found:

@@ -28,7 +28,6 @@ from functools import partial
 
 from tadpole.grading.report import Verdict
 from tadpole.grading.run import Runner, graded_ids
-from tadpole.grading.shared import SharedRunner
 from tadpole.grading.variants import PER_TEST, WAYS, Pick, Suite, Variant, function_of, pair
 from tadpole.outcome import GradeStatus
 from tadpole.protocols import SandboxSpec
@@ -43,7 +42,7 @@ OTHERS = 6  # pass-to-pass functions that are rewritten as well, chosen anew eac
 class Challenge:
     """Draws variants and weighs their runs. Which oracles work is found once for each task."""
 
-    def __init__(self, runner: Runner | SharedRunner, rng: random.Random | None = None) -> None:
+    def __init__(self, runner: Runner, rng: random.Random | None = None) -> None:
         self._runner = runner
         self._rng = rng or secrets.SystemRandom()
         self._usable: dict[str, dict[str, int]] = {}

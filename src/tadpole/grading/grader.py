@@ -57,7 +57,7 @@ class PytestGrader:
         *,
         tier: Tier = Tier.HARDENED,
         cache_dir: Path | None = None,
-        runner: Runner | SharedRunner | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.tier = tier
         self._engine, self._store = engine, store

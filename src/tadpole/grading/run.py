@@ -15,10 +15,11 @@ from typing import Protocol
 
 from tadpole.errors import GraderError
 from tadpole.grading.report import Job, Verdict, command, judge, must_fail_names
-from tadpole.protocols import Sandbox, SandboxEngine, SandboxSpec
+from tadpole.protocols import ExecResult, Sandbox, SandboxEngine, SandboxSpec
 from tadpole.task import FileChange, Task
 
 WALL = 4  # deadline by the clock: this many times the processor time, and a start
+Ran = tuple[ExecResult, bytes | None]  # how a run ended, and its report
 _OPTIONS = ("--maxfail=0", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-q")
 
 
@@ -40,7 +41,7 @@ class GradingStore(Protocol):
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs tests in boxes of ``engine``."""
+    """Runs tests in boxes of ``engine``, a fresh one for each run."""
 
     engine: SandboxEngine
     store: GradingStore
@@ -57,20 +58,33 @@ class Runner:
 
         Raises SandboxError or GraderError where it could not be told.
         """
-        now, later = list[FileChange](), list[FileChange]()
-        for change in accepted:
-            (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = job_of(task, spec, ids, accepted, later)
-        env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
-        box = await self.engine.start(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
+        job = job_of(task, spec, ids, accepted)
+        now = [change for change in accepted if change not in job.later]
+        return judge(job, *await self._ran(task, spec, job, now, tests))
+
+    async def _ran(
+        self,
+        task: Task,
+        spec: SandboxSpec,
+        job: Job,
+        now: Sequence[FileChange],
+        tests: Sequence[FileChange],
+    ) -> Ran:
+        box = await self.engine.start(seeded(spec))
         try:
             await box.write(now)
             await box.write(tests)  # after the agent's files, so that these hold
             argv = command(self.store.python(task), spec.workdir)
             result = await box.exec(argv, timeout=WALL * task.test_seconds + 10, stdin=job.text())
-            return judge(job, result, await _content(box, job.report))
+            return result, await _content(box, job.report)
         finally:
             await box.close()
+
+
+def seeded(spec: SandboxSpec) -> SandboxSpec:
+    """The box as a grading needs it: one order of sets, and paths that the job alone names."""
+    env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
+    return dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"})
 
 
 def graded_ids(task: Task) -> tuple[str, ...]:
@@ -105,9 +119,8 @@ def job_of(
     spec: SandboxSpec,
     ids: Sequence[str],
     accepted: Sequence[FileChange],
-    later: Sequence[FileChange],
 ) -> Job:
-    """What a run is told: ``ids`` over the change ``accepted``, of which ``later`` comes late."""
+    """What a run is told: ``ids`` over the change ``accepted``, whose settings come late."""
     search = [path for path in spec.env.get("PYTHONPATH", "").split(":") if path]
     roots = [os.path.normpath(f"{spec.workdir}/{path}") for path in task.recipe.import_paths]
     return Job(
@@ -115,7 +128,7 @@ def job_of(
         args=(*task.recipe.pytest_args, f"--rootdir={spec.workdir}", *_OPTIONS),
         paths=tuple(dict.fromkeys([spec.workdir, *search, *roots])),
         env={"PYTHONPATH": spec.env["PYTHONPATH"]} if search else {},
-        later=later,
+        later=[one for one in accepted if PurePosixPath(one.path).name == "pyproject.toml"],
         changed=[f"{spec.workdir}/{change.path}" for change in accepted],
         suspects=new_to(_LOOKING, task, spec, accepted),
         makers=new_to(_MAKING, task, spec, accepted),

@@ -17,19 +17,17 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from tadpole.errors import GraderError
-from tadpole.grading.report import Job, Verdict, command, judge
-from tadpole.grading.run import WALL, GradingStore, job_of
+from tadpole.grading.report import Job, command
+from tadpole.grading.run import WALL, Ran, Runner, seeded
 from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxEngine, SandboxSpec
 from tadpole.repos.testrun import PROGRAMS, with_reporter
 from tadpole.task import FileChange, Task
 
 _CODE = "/tmp/gradings-code"  # in the box
-_Answer = tuple[ExecResult, bytes | None]  # how a grading ended, and its report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ class _Asked:
     job: Job
     files: tuple[FileChange, ...]
     seconds: float  # of the task
-    answer: "asyncio.Future[_Answer]"
+    answer: "asyncio.Future[Ran]"
 
     def told(self) -> dict[str, Any]:
         """As the program in the box reads it."""
@@ -54,34 +52,27 @@ class _Asked:
         return {"job": job, "report": self.job.report, "files": files, "later": later}
 
 
-class SharedRunner:
-    """As :class:`tadpole.grading.run.Runner`, in boxes that stay up while there is work.
+@dataclasses.dataclass(frozen=True)
+class SharedRunner(Runner):
+    """Runs tests in boxes that stay up while there is work.
 
     ``idle``: seconds that a box waits for the next grading.
     """
 
-    def __init__(self, engine: SandboxEngine, store: GradingStore, idle: float = 3.0) -> None:
-        self.engine, self.store, self.idle = engine, store, idle
-        self._benches: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Bench]] = (
-            WeakKeyDictionary()  # a box belongs to one event loop
-        )
+    idle: float = 3.0
+    # A box belongs to one event loop.
+    _benches: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Bench]]" = dataclasses.field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
-    async def run(
+    async def _ran(
         self,
         task: Task,
         spec: SandboxSpec,
-        accepted: Sequence[FileChange],
-        ids: Sequence[str],
+        job: Job,
+        now: Sequence[FileChange],
         tests: Sequence[FileChange],
-    ) -> Verdict:
-        """Run ``ids`` with the files ``tests`` over the change ``accepted``.
-
-        Raises SandboxError or GraderError where it could not be told.
-        """
-        now, later = list[FileChange](), list[FileChange]()
-        for change in accepted:
-            (later if PurePosixPath(change.path).name == "pyproject.toml" else now).append(change)
-        job = job_of(task, spec, ids, accepted, later)
+    ) -> Ran:
         files = {change.path: change for change in (*task.start, *now, *tests)}
         pristine = await self.store.pristine(task)
         benches = self._benches.setdefault(asyncio.get_running_loop(), {})
@@ -91,8 +82,7 @@ class SharedRunner:
             program = command(self.store.python(task), pristine.workdir)
             bench = benches[key] = _Bench(self.engine, pristine, program, self.idle)
             bench.serving = asyncio.create_task(bench.serve(lambda: benches.pop(key)))
-        result, report = await bench.ask(job, tuple(files.values()), task.test_seconds)
-        return judge(job, result, report)
+        return await bench.ask(job, tuple(files.values()), task.test_seconds)
 
 
 class _Bench:
@@ -102,8 +92,7 @@ class _Bench:
         self, engine: SandboxEngine, spec: SandboxSpec, program: Sequence[str], idle: float
     ) -> None:
         self._idle = idle
-        env = {name: value for name, value in spec.env.items() if name != "PYTHONPATH"}
-        self._spec = with_reporter(dataclasses.replace(spec, env={**env, "PYTHONHASHSEED": "0"}))
+        self._spec = with_reporter(seeded(spec))
         self._engine = engine
         at = program.index("-c")
         self._python, self._program = [*program[:at]], [*program[at + 1 :]]
@@ -111,9 +100,9 @@ class _Bench:
         self._more = asyncio.Event()
         self.serving: asyncio.Task[None] | None = None
 
-    async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> _Answer:
+    async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> Ran:
         """What came of one grading. Raises SandboxError, GraderError."""
-        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(job, files, seconds, answer))
         self._more.set()
         return await answer
@@ -148,7 +137,7 @@ class _Bench:
                 await self._more.wait()
         return bool(self._asked)
 
-    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[_Answer]:
+    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[Ran]:
         out = f"/tmp/gradings-{secrets.token_hex(8)}.jsonl"
         request = {
             "program": self._program,
@@ -171,7 +160,7 @@ class _Bench:
         return [_answer(result, json.loads(line)) for line in lines]
 
 
-def _answer(whole: ExecResult, fact: dict[str, Any]) -> _Answer:
+def _answer(whole: ExecResult, fact: dict[str, Any]) -> Ran:
     said = {"code": fact["code"], "stdout": fact["stdout"], "stderr": fact["stderr"]}
     report = fact["report"]
     return dataclasses.replace(whole, **said), None if report is None else base64.b64decode(report)

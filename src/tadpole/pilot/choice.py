@@ -82,19 +82,20 @@ class Choice:
 
     def agrees(self, report: TestReport) -> bool:
         """Whether a real run of the whole suite changes nothing about it."""
-        before = self.green
         try:
-            self.after_whole(report)
+            return self._staying(report) == self.green
         except Dropped:
             return False
-        found, self.green = self.green, before
-        return found == before
 
     def after_whole(self, report: TestReport) -> None:
         """The real run of the whole suite.
 
         Tests that do not reach the edit cannot decide, whatever became of them there.
         """
+        self.green = self._staying(report)
+
+    def _staying(self, report: TestReport) -> tuple[str, ...]:
+        """What a whole run leaves of the tests to keep green. Raises Dropped."""
         if not report.collected:
             raise Dropped(DropReason.BREAKS_COLLECTION)
         if report.reason in (ExecReason.TIMEOUT, ExecReason.CPU):
@@ -105,9 +106,10 @@ class Choice:
         red = {i for i in self.reached if report.statuses[i] in RED}
         if red != set(self.failing):
             raise Dropped(DropReason.SUITE_DIFFERS)
-        self.green = tuple(i for i in self.green if i in report.passed)
-        if not self.green:
+        green = tuple(i for i in self.green if i in report.passed)
+        if not green:
             raise Dropped(DropReason.NOTHING_STAYS)
+        return green
 
     def found(self, mutants: int = 0, killed: int = 0) -> Found:
         """What came out."""

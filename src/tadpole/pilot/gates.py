@@ -15,7 +15,7 @@ from tadpole.pilot.hide import without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import Grader
 from tadpole.task import FileChange, Task
-from tadpole.together import together
+from tadpole.together import each
 from tadpole.trace import Grade
 
 # An empty change is graded without a run; this one makes the tests run and changes no code.
@@ -28,16 +28,15 @@ async def gate(task: Task, grader: Grader, at_once: int = 1) -> None:
     Raises Dropped for a wrong grade, GraderError where it could not be graded.
     """
     asked, free = list(changes(task)), asyncio.Semaphore(at_once)
-    grades: list[Grade | None] = [None] * len(asked)
 
-    async def graded(number: int) -> None:
+    async def graded(delta: Sequence[FileChange]) -> Grade:
         async with free:
-            grades[number] = await grader.grade(task, asked[number][0])
+            return await grader.grade(task, delta)
 
-    await together(graded(number) for number in range(len(asked)))
+    grades = await each(graded(delta) for delta, *_ in asked)
     for (delta, wanted, reason), grade in zip(asked, grades, strict=True):
-        if grade is None or grade.status is GradeStatus.INVALID:
-            raise GraderError(f"{task.name} could not be graded: {grade and grade.reason}")
+        if grade.status is GradeStatus.INVALID:
+            raise GraderError(f"{task.name} could not be graded: {grade.reason}")
         if grade.resolved != wanted:
             raise Dropped(reason)
         if delta is NO_OP and set(grade.failing) != set(task.fail_to_pass):

@@ -201,7 +201,7 @@ class _Runs:
         return tuple(sorted(passed, key=rank)[: self.rules.most_green])
 
     def _limit(self, node_id: str) -> float:
-        return max(self.rules.shortest_limit, self.rules.slack * self.seconds[node_id])
+        return self.rules.limit(self.seconds[node_id])
 
     async def _run(self, box: Sandbox, ids: Sequence[str], **how: object) -> TestReport:
         return await run_tests(

@@ -189,9 +189,8 @@ class _Run:
         [site], [change] = candidate.sites, candidate.changes
         if change.path != site.path:
             return []
-        seed = f"mutants {candidate.key}"
         content = change.content or b""
-        found = mutants_of(self.snapshot, site, content, self.rules.mutants, seed)
+        found = mutants_of(self.snapshot, site, content, self.rules.mutants)
         reaching = set(self.snapshot.baseline.tests_of(site.path, site.lines))
         ids = tuple(i for i in one.deciding if i in reaching)
         return [

@@ -12,9 +12,10 @@ guard against: wrong repairs of a kind that no operator makes.
 import ast
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tadpole.pilot.candidate import Site
 from tadpole.pilot.code import Code, parse
@@ -37,30 +38,31 @@ class Mutant:
     change: FileChange
 
 
-def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int, seed: str) -> list[Mutant]:
+def mutants_of(snapshot: Snapshot, site: Site, buggy: bytes, count: int) -> list[Mutant]:
     """Up to ``count`` mutants of the lines of ``site``, of as many operators as there are.
 
-    ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded.
+    ``buggy`` is the file with the bug, which is no mutant of the repair. Seeded by the repair,
+    so they are the same wherever the repository lies.
     """
     code = sources_of(snapshot).code(site.path)
     executable = pristine_file(snapshot, site.path).executable
     lines = {site.line, *site.lines}
-    return [] if code is None else mutants_in(code, executable, lines, buggy, count, seed)
+    return [] if code is None else mutants_in(code, executable, lines, buggy, count)
 
 
-def mutants_in(  # noqa: PLR0917
+def mutants_in(
     code: Code,
     executable: bool,
     lines: AbstractSet[int],
     before: bytes | None,
     count: int,
-    seed: str,
 ) -> list[Mutant]:
     """The same for these lines of any repaired file; ``before`` is it without the repair."""
     known = {code.dump}
     with contextlib.suppress(ValueError):  # a start that is no Python is no mutant either
         known.add(Code.decode(code.path, before or b"").dump)
-    rng, splices = random.Random(seed), list[tuple[str, list[Splice]]]()
+    rng = random.Random(f"mutants {code.path} {sorted(lines)} {code.text}")
+    splices: list[tuple[str, list[Splice]]] = []
     around = [one for one in code.functions if not lines.isdisjoint(one.lines)]
     for name in sorted(OPERATORS):
         found = [splice for one in around for splice in OPERATORS[name].find(code, one)]
@@ -68,14 +70,16 @@ def mutants_in(  # noqa: PLR0917
         rng.shuffle(found)
         splices.append((name, found))
     rng.shuffle(splices)
-    mutants: list[Mutant] = []
-    # Each is parsed only when its turn comes: a file has many, and few are wanted.
-    while len(mutants) < count and any(found for _, found in splices):
-        for name, found in splices:
-            text = _next_new(code, found, known) if len(mutants) < count else None
-            if text is not None:
-                mutants.append(Mutant(name, FileChange(code.path, code.encode(text), executable)))
-    return mutants
+
+    def in_turn() -> Iterator[Mutant]:
+        # Each is parsed only when its turn comes: a file has many, and few are wanted.
+        while any(found for _, found in splices):
+            for name, found in splices:
+                text = _next_new(code, found, known)
+                if text is not None:
+                    yield Mutant(name, FileChange(code.path, code.encode(text), executable))
+
+    return list(islice(in_turn(), count))
 
 
 def _next_new(code: Code, splices: list[Splice], known: set[str]) -> str | None:
@@ -109,24 +113,46 @@ async def strength(
     if not rules.mutants:
         return task
     mutants = _of_all(task, snapshot, sites, rules.mutants)
-    killed = 0
-    if mutants:
-        files = {site.path for site, _ in mutants}
-        known = {path: snapshot.baseline.imported(path) for path in files}
-        box = await engine.start(with_reporter(store.box(snapshot)))
-        try:
-            reports = await run_variants(
-                box,
-                snapshot.recipe,
-                store.python(snapshot),
-                [_tried(task, snapshot, site, mutant, rules) for site, mutant in mutants],
-                imported={path: lines for path, lines in known.items() if lines is not None},
-            )
-        finally:
-            await box.close()
-        killed = sum(not set(report.statuses) <= report.passed for report in reports)
-    measured = replace(task.measured, mutants=len(mutants) + 1, killed=killed + 1)
-    return replace(task, measured=measured)
+    variants = [_tried(task, snapshot, site, mutant, rules) for site, mutant in mutants]
+    killed = await noticed(variants, snapshot, store=store, engine=engine)
+    return counted(task, len(mutants), killed)
+
+
+async def noticed(
+    variants: Sequence[Variant],
+    snapshot: Snapshot,
+    *,
+    store: Store,
+    engine: SandboxEngine,
+    setup: Sequence[FileChange] = (),
+) -> int:
+    """On how many of the variants a test fails that was asked for; ``setup`` lies below them.
+
+    Raises SandboxError.
+    """
+    if not variants:
+        return 0
+    files = {change.path for variant in variants for change in variant.changes}
+    known = {path: snapshot.baseline.imported(path) for path in files}
+    box = await engine.start(with_reporter(store.box(snapshot)))
+    try:
+        if setup:
+            await box.write(setup)
+        reports = await run_variants(
+            box,
+            snapshot.recipe,
+            store.python(snapshot),
+            variants,
+            imported={path: lines for path, lines in known.items() if lines is not None},
+        )
+    finally:
+        await box.close()
+    return sum(not set(report.statuses) <= report.passed for report in reports)
+
+
+def counted(task: Task, mutants: int, killed: int) -> Task:
+    """With these and the missing repair, which is known to be noticed."""
+    return replace(task, measured=replace(task.measured, mutants=mutants + 1, killed=killed + 1))
 
 
 def _tried(task: Task, snapshot: Snapshot, site: Site, mutant: Mutant, rules: Rules) -> Variant:
@@ -145,13 +171,8 @@ def _of_all(
     """Mutants of the sites that tests reach, taken in turns."""
     start = {change.path: change.content or b"" for change in task.start}
     groups = [
-        [
-            (site, mutant)
-            for mutant in mutants_of(
-                snapshot, site, start[site.path], count, f"mutants {task.id}{number or ''}"
-            )
-        ]
-        for number, site in enumerate(sites)
+        [(site, mutant) for mutant in mutants_of(snapshot, site, start[site.path], count)]
+        for site in sites
         if site.lines
     ]
     longest = max(map(len, groups), default=0)

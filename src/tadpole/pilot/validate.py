@@ -28,7 +28,7 @@ from tadpole.pilot.proof import hidden_files, prove
 from tadpole.pilot.rivals import strength_of_written
 from tadpole.pilot.screening import Screening
 from tadpole.pilot.sources import Sources, sources_of
-from tadpole.pilot.strength import strength
+from tadpole.pilot.strength import counted, strength
 from tadpole.pilot.symptom import Symptom
 from tadpole.pilot.trial import Found, Rules, Trial, pristine_file, reduced
 from tadpole.pilot.verdict import Dropped, DropReason
@@ -104,10 +104,7 @@ class Validator:
         await gate(task, ours, at_once=4)
         task = replace(task, measured=await self._rewritable(task, ours))
         if found.mutants:  # tried already, together with those of other candidates
-            task = replace(
-                task,
-                measured=replace(task.measured, mutants=found.mutants + 1, killed=found.killed + 1),
-            )
+            task = counted(task, found.mutants, found.killed)
         else:
             task = await strength(
                 task,
