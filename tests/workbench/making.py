@@ -125,12 +125,17 @@ REPORT = GateReport(
 
 
 def proposed(
-    root: Path, change: Change, *, dirty: bool = False, report: GateReport = REPORT
+    root: Path,
+    change: Change,
+    *,
+    dirty: bool = False,
+    report: GateReport = REPORT,
+    run: RunDir | None = None,
 ) -> Proposal:
     """A proposal on disk whose evidence is as given: for what comes after the gate."""
     base = read_base(UserGit(root), dirty=dirty)
     key = SigningKey.open(config_dir())
-    run: RunDir = jobs.create(work_dir(root), job_for(root, base))
+    run = run or jobs.create(work_dir(root), job_for(root, base))
     patch = change.patch()
     passport = Passport(
         proposal=change.id,

@@ -14,19 +14,22 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from making import FIXED, REPORT, edit, git, proposed
+from making import FIXED, REPORT, edit, git, job_for, proposed
 from rich.console import Console
 
 from tadpole.cli.main import run
 from tadpole.errors import UsageError
+from tadpole.outcome import StopReason
+from tadpole.workbench import job as jobs
 from tadpole.workbench import review
 from tadpole.workbench.base import read_base
 from tadpole.workbench.finding import Check, Finding, Severity
 from tadpole.workbench.gate import Verdict
+from tadpole.workbench.job import TABLE, AttemptRow
 from tadpole.workbench.key import SigningKey
 from tadpole.workbench.passport import Ruling
-from tadpole.workbench.places import config_dir
-from tadpole.workbench.proposal import Proposal, load
+from tadpole.workbench.places import config_dir, work_dir
+from tadpole.workbench.proposal import Proposal, find, load
 from tadpole.workbench.usergit import UserGit
 from tadpole.workbench.web import Page
 
@@ -63,6 +66,32 @@ def test_a_decision_needs_its_reason_and_what_was_shown(repo: Path, made: Propos
     with pytest.raises(UsageError, match="in the meantime"):
         review.decide(made, key, Ruling.APPROVED, "me", "")
     assert decision_of(made).ruling is Ruling.REJECTED
+
+
+def test_of_several_attempts_the_best_is_shown_and_after_it_the_next(repo: Path):
+    base = read_base(UserGit(repo), dirty=False)
+    run = jobs.create(work_dir(repo), job_for(repo, base, attempts=3))
+    contents = {"right": FIXED, "void": FIXED + "\n", "long": FIXED + "\n\n"}  # the newest last
+    made = {
+        name: proposed(repo, edit(base, {"calc.py": text}), run=run)
+        for name, text in contents.items()
+    }
+    # All with warnings: that tests pass that did not counts for more than to be short.
+    for number, (name, fixed, tokens) in enumerate(
+        [("right", 2, 60), ("void", 0, 9), ("long", 2, 80)]
+    ):
+        run.append(TABLE, AttemptRow(number=number, stop=StopReason.AGENT, proposal=made[name].id,
+                                     verdict=Verdict.WARN, newly_passing=fixed, turns=2,
+                                     generated_tokens=tokens, seconds=1.0))  # fmt: skip
+    key = SigningKey.open(config_dir())
+    for name in ("right", "long", "void"):
+        found = find(work_dir(repo), None, ruling=None)
+        assert found == made[name].directory
+        review.decide(load(found, key), key, Ruling.REJECTED, "me", "not this one")
+    with pytest.raises(UsageError, match="no proposal that waits"):
+        find(work_dir(repo), None, ruling=None)
+    anew = proposed(repo, edit(base, {"calc.py": "judged = 'anew'\n"}), run=run)
+    assert find(work_dir(repo), None, ruling=None) == anew.directory
 
 
 def at_terminal(repo: Path, typed: str, *args: str) -> tuple[int, str]:

@@ -35,7 +35,7 @@ def command(
     venv: Path | None,
     as_json: bool,
 ) -> int:
-    """Show a proposal (default: the newest that waits) and take a person's decision.
+    """Show a proposal (default: the best of the newest job) and take a person's decision.
 
     Approve it, reject it with a reason, or ask again with a comment. Exit code 1 where it is
     not approved.

@@ -68,7 +68,7 @@ def command(
         raise click.UsageError('give one of "ISSUE", --issue FILE, --again ID or --resume')
     if resume and allow:
         raise click.UsageError("a resumed job keeps its own --allow: leave it out")
-    from tadpole.workbench.solve import ranked
+    from tadpole.workbench.job import ranked
 
     place = here(repo, venv, request, resuming=resume)
     if resume:

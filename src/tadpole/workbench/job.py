@@ -3,7 +3,7 @@
 import secrets
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from tadpole.workbench.gate import Verdict
 TABLE = "attempts"
 LONGEST_ISSUE = 100_000  # characters
 LONGEST_NOTES = 8_000
+_ORDER = (Verdict.PASS, Verdict.WARN, Verdict.BLOCK)
 _NOTES = """\
 
 
@@ -59,10 +60,24 @@ class AttemptRow(Record):
     stop: StopReason
     proposal: str = ""
     verdict: Verdict | None = None
+    newly_passing: int = 0  # tests that failed before, in the gate
     turns: int
     generated_tokens: int
     seconds: float
     error: str = ""
+
+
+def ranked(rows: Sequence[AttemptRow]) -> list[AttemptRow]:
+    """Chosen by the gate, then by the shortest trajectory; those without a proposal last.
+
+    Of two with the same verdict the gate prefers what makes more failing tests pass.
+    """
+
+    def rank(row: AttemptRow) -> tuple[int, int, int, int]:
+        order = _ORDER.index(row.verdict) if row.verdict else len(_ORDER)
+        return order, -row.newly_passing, row.generated_tokens or row.turns, row.number
+
+    return sorted(rows, key=rank)
 
 
 def create(work: Path, job: Job) -> RunDir:

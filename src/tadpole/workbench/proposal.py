@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.errors import RunError, UsageError
-from tadpole.rundir import write_atomic
+from tadpole.rundir import RunDir, write_atomic
 from tadpole.workbench.change import Change, parse_change
+from tadpole.workbench.job import TABLE, AttemptRow, ranked
 from tadpole.workbench.key import SigningKey
 from tadpole.workbench.passport import FORMAT, Passport, Ruling, sha256
 
@@ -83,7 +84,7 @@ def load(directory: Path, key: SigningKey) -> Proposal:
 def find(work: Path, given: str | None, *, ruling: Ruling | None) -> Path:
     """The directory of a proposal: a path, an id or its beginning, or the newest with ``ruling``.
 
-    ``ruling`` None: not decided yet. Raises UsageError.
+    ``ruling`` None: not decided yet; of several attempts of a job the best. Raises UsageError.
     """
     if given and (Path(given) / PASSPORT).is_file():
         return Path(given).resolve()
@@ -95,13 +96,9 @@ def find(work: Path, given: str | None, *, ruling: Ruling | None) -> Path:
         if len({path.name for path in found}) > 1:
             raise UsageError(f"{given!r} begins several proposals{_known(found)}")
         return found[-1]
-    for path in reversed(there):
-        try:
-            decision = _passport(path).decision
-        except RunError:
-            continue
-        if (decision.ruling if decision else None) is ruling:
-            return path
+    fitting = [path for path in reversed(there) if _ruled(path, ruling)]
+    if fitting:
+        return _best(fitting) if ruling is None else fitting[0]
     what = "that is approved" if ruling is Ruling.APPROVED else "that waits for review"
     verb = "tadpole review" if ruling is Ruling.APPROVED else 'tadpole solve "..."'
     raise UsageError(f"there is no proposal {what} of this repository{_known(there)}: {verb}")
@@ -110,6 +107,26 @@ def find(work: Path, given: str | None, *, ruling: Ruling | None) -> Path:
 def directories(work: Path) -> Iterator[Path]:
     """All proposals of a repository that are whole."""
     return (path.parent for path in work.glob(f"*/proposals/*/{PASSPORT}"))
+
+
+def _ruled(directory: Path, ruling: Ruling | None) -> bool:
+    """Whether a person's decision, None for none yet, is ``ruling``; False if unreadable."""
+    try:
+        decision = _passport(directory).decision
+    except RunError:
+        return False
+    return (decision.ruling if decision else None) is ruling
+
+
+def _best(waiting: list[Path]) -> Path:
+    """Of the newest's job the best that waits. One that no attempt made was judged anew: itself."""
+    newest = waiting[0]
+    rows = RunDir.open(newest.parent.parent).rows(TABLE, AttemptRow)
+    names = [row.proposal for row in ranked(rows) if row.proposal]
+    if newest.name not in names:
+        return newest
+    beside = {path.name: path for path in waiting if path.parent == newest.parent}
+    return next(beside[name] for name in names if name in beside)
 
 
 def _known(there: list[Path]) -> str:

@@ -24,8 +24,8 @@ from tadpole.workbench.base import Base, write_tree
 from tadpole.workbench.carry import carried
 from tadpole.workbench.change import Change, change_of
 from tadpole.workbench.environment import Environment, recipe_of
-from tadpole.workbench.gate import Gate, Verdict
-from tadpole.workbench.job import TABLE, AttemptRow, Job
+from tadpole.workbench.gate import Gate
+from tadpole.workbench.job import TABLE, AttemptRow, Job, ranked
 from tadpole.workbench.key import SigningKey
 from tadpole.workbench.passport import (
     BaseFacts,
@@ -37,8 +37,6 @@ from tadpole.workbench.passport import (
 )
 from tadpole.workbench.policy import GateRules, read_policy
 from tadpole.workbench.solver import Ask, Attempted, Event, Solver
-
-_ORDER = (Verdict.PASS, Verdict.WARN, Verdict.BLOCK)
 
 
 @dataclass(frozen=True)
@@ -96,16 +94,6 @@ async def solve(
     for stop, why in work.broken:
         bench.say(f"an attempt could not be made: {stop.value}: {why}")
     return rows
-
-
-def ranked(rows: list[AttemptRow]) -> list[AttemptRow]:
-    """Chosen by the gate, then by the shortest trajectory; those without a proposal last."""
-
-    def rank(row: AttemptRow) -> tuple[int, int, int]:
-        order = _ORDER.index(row.verdict) if row.verdict else len(_ORDER)
-        return order, row.generated_tokens or row.turns, row.number
-
-    return sorted(rows, key=rank)
 
 
 def rules_of(base: Base, command: str) -> GateRules:
@@ -198,7 +186,11 @@ class _Work:
             self.bench.say(f"attempt {number}: {trace.stop.value}; the gate runs")
             passport = await self._propose(change, got, spec, f"{number}")
             row = row.model_copy(
-                update={"proposal": passport.proposal, "verdict": passport.gate.verdict}
+                update={
+                    "proposal": passport.proposal,
+                    "verdict": passport.gate.verdict,
+                    "newly_passing": len(passport.gate.tests.newly_passing),
+                }
             )
         else:
             if change.left_out:
