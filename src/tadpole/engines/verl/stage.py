@@ -49,12 +49,13 @@ async def train(job: Job) -> Path:
     if before is None:
         raise RunError(f"{job.rundir.path} is not calibrated: run tadpole tasks calibrate")
     places = Places.of(job.rundir.path)
-    start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
-    prepare(places, job.rundir, tasks, before.fingerprint)
-    asked = places.root / "overrides.txt"
-    write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
-    with timed(job.rundir, "train"):
-        await _watched(job, places, asked)
+    if standing(places) < job.config.train.updates:  # else its engines would start for nothing
+        start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
+        prepare(places, job.rundir, tasks, before.fingerprint)
+        asked = places.root / "overrides.txt"
+        write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
+        with timed(job.rundir, "train"):
+            await _watched(job, places, asked)
     made = adopt(places, job.rundir, before.fingerprint)
     note_trained(job, made)
     return made
@@ -86,11 +87,20 @@ def prepare(places: Places, rundir: RunDir, tasks: Sequence[Task], base: str) ->
 
 
 def standing(places: Places) -> int:
-    """Updates that verl will go on from."""
+    """Updates that verl will go on from.
+
+    Raises RunError where a kill cut that number off: verl writes it in place.
+    """
+    file = places.states / LATEST
     try:
-        return int((places.states / LATEST).read_text())
+        return int(file.read_text())
     except FileNotFoundError:
         return 0
+    except ValueError:
+        raise RunError(
+            f"{file} holds no number: write that of the last whole global_step_* beside it into "
+            "it, or remove it to begin again"
+        ) from None
 
 
 async def _watched(job: Job, places: Places, asked: Path) -> None:
@@ -98,7 +108,7 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     updates = job.config.train.updates
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
         module = "tadpole.engines.verl.main"
-        driver: list[str | Path] = [sys.executable, "-m", module, asked, places.log]
+        driver = [sys.executable, "-m", module, asked, places.log, str(os.getpid())]
         running = asyncio.create_task(driven(driver))
         try:
             while not running.done():
