@@ -96,9 +96,7 @@ def job(run):
     made = tasks(3)
     for task in made:
         taskdir.save(task, run.path / "tasks")
-    split = [
-        Place(name=t.name, id=t.id, rung=0, part=Part.TRAIN, passes=1, valid=2) for t in made
-    ]
+    split = [Place(name=t.name, id=t.id, rung=0, part=Part.TRAIN, passes=1, valid=2) for t in made]
     save_split(run, Split(places=tuple(split)))
     note_policy(run, PolicyRow(role=PolicyRole.BEFORE, fingerprint="base"))
     config = load(

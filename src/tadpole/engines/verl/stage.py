@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tadpole.engines.verl.overrides import overrides
-from tadpole.engines.verl.places import LOOP, NOT_STARTED, Names, Places
+from tadpole.engines.verl.places import LATEST, LOOP, NOT_STARTED, Names, Places
 from tadpole.errors import RunError, TrainerError, UsageError
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.job import Job
@@ -30,7 +30,6 @@ from tadpole.trace import Attempt
 from tadpole.validation import note_trained
 
 LOOP_CLASS = "tadpole.engines.verl.leafloop.LeafAgentLoop"
-LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
 LOOK_SECONDS = 2.0
 STARTS = 3  # tries to start Ray, which gives itself 30 seconds: too few on a busy machine
 
