@@ -107,7 +107,8 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     updates = job.config.train.updates
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
         module = "tadpole.engines.verl.main"
-        driver = [sys.executable, "-m", module, asked, places.log, str(os.getpid())]
+        given = (asked, places.log, str(os.getpid()))
+        driver: list[str | Path] = [sys.executable, "-m", module, *given]
         running = asyncio.create_task(driven(driver))
         try:
             while not running.done():
