@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from tadpole.engines.verl import loss
+from tadpole.engines.verl.places import DROPPED, GAPS, TOKENS
 
 OVERRIDES = (
     "actor_rollout_ref.actor.strategy=fsdp2",
@@ -85,7 +85,7 @@ def gradient(worker: ActorRolloutRefWorker, rows: list[dict], **sizes: object) -
             for name, parameter in engine.module.named_parameters()
             if parameter.grad is not None
         }
-    sums = {name: out["metrics"][name] for name in (loss.GAPS, loss.DROPPED, loss.TOKENS)}
+    sums = {name: out["metrics"][name] for name in (GAPS, DROPPED, TOKENS)}
     sums = {name: sum(getattr(value, "values", value)) for name, value in sums.items()}
     return {"loss": float(sum(out["loss"])), "slopes": slopes, "sums": sums}
 

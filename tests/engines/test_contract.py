@@ -14,9 +14,11 @@ from tadpole import process
 from tadpole.cli.main import run
 from tadpole.config import load
 from tadpole.engines import verl as ours
+from tadpole.engines.verl import stage
 from tadpole.engines.verl.dryrun import composed, validated
 from tadpole.engines.verl.overrides import overrides
-from tadpole.engines.verl.symbols import SYMBOLS, VERSION, Symbol, moved
+from tadpole.engines.verl.rows import FAILED, FILTERED, REWARDS, STALE
+from tadpole.engines.verl.symbols import BASE, SYMBOLS, VERSION, WORDS, Symbol, Word, moved
 
 PACKAGE = Path(ours.__file__).parent
 needs_verl = pytest.mark.skipif(
@@ -41,10 +43,32 @@ def test_the_contract_names_all_that_is_imported():
     assert used and used <= named, used - named
 
 
+def test_the_contract_names_all_that_is_overridden():
+    """What our trainer passes on to verl's, it takes over from it."""
+    named = {symbol.name.partition(".")[2] for symbol in SYMBOLS if symbol.module == BASE}
+    tree = ast.parse((PACKAGE / "trainer.py").read_text())
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    passed_on = {
+        call.attr
+        for call in calls
+        if isinstance(call, ast.Attribute)
+        and isinstance(call.value, ast.Call)
+        and getattr(call.value.func, "id", "") == "super"
+    }
+    assert len(passed_on) > 3 and passed_on - {"__init__"} <= named, passed_on - named
+
+
+def test_the_contract_names_the_words_that_rows_and_stage_read():
+    said = {word.text.strip('"') for word in WORDS}
+    read = {FILTERED, STALE, FAILED, REWARDS}
+    assert {word.removeprefix("training") for word in read} | {stage.LATEST} <= said
+
+
 def test_nobody_else_imports_verl():
     for file in PACKAGE.parents[1].rglob("*.py"):
-        if PACKAGE not in file.parents:
-            tree = ast.parse(file.read_text())
+        text = file.read_text()
+        if PACKAGE not in file.parents and "verl" in text:
+            tree = ast.parse(text)
             names = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
             names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
             assert not any(name.partition(".")[0] == "verl" for name in names), file
@@ -61,7 +85,21 @@ def test_nobody_else_imports_verl():
     ],
 )
 def test_what_has_moved_is_said_in_words(symbol, line):
-    (found,) = moved([symbol])
+    (found,) = moved([symbol], [])
+    assert line in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (Word("json", '"no such key"'), 'json does not say "no such key" any more'),
+        (Word("no_such_module", "x"), "no_such_module is gone"),
+        (Word("no_such_module.part", "x"), "no_such_module.part: the module cannot be found"),
+    ],
+)
+def test_a_word_that_is_not_said_any_more(word, line):
+    assert moved([], [Word("json", "JSONDecoder")]) == []
+    (found,) = moved([], [word])
     assert line in found and "\n" not in found
 
 

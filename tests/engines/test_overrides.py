@@ -66,6 +66,14 @@ def test_the_whole_context_can_be_trained_on(preset):
     assert per_gpu * parallel >= config.leaf.max_context
 
 
+@pytest.mark.parametrize(("rollout", "kept_back"), [("vllm", 0), ("sglang", 1)])
+def test_a_turn_can_fill_the_whole_context(rollout, kept_back):
+    """verl samples at most max_model_len - prompt tokens with vLLM, one fewer with SGLang."""
+    found = as_dict(load({"cluster.rollout": rollout}, preset="verl-report"))
+    longest = int(found["actor_rollout_ref.rollout.max_model_len"]) - kept_back
+    assert longest == 131_072
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_no_line_comes_twice(preset):
     keys = [line.split("=", 1)[0] for line in overrides(load(preset=preset))]

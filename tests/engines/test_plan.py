@@ -85,6 +85,18 @@ class TestMemory:
         with pytest.raises(ConfigError, match="cannot hold weights and one episode"):
             plan(config, QWEN35_4B, rank=16)
 
+    def test_the_least_that_a_server_needs_by_hand(self):
+        config = load({"run.concurrency": "8"}, preset="gpu-24")
+        # A token inside a layer: 2 x (4 x 9216 + 6 x 2560 + 2 x 8192 + 4 x 4096) = 169,984 bytes,
+        # 2048 of them; logits of 8 turns, 12 bytes each; 32,464,896 weights of rank 16.
+        need = planning._serving(config, QWEN35_4B, 16)
+        by_hand = 169_984 * 2048 + 12 * 248_320 * 8 + 2 * 32_464_896
+        assert need.gib == pytest.approx(by_hand / GIB)
+        # 36% of the card hold the weights and an episode, and no more: vLLM would not start.
+        small = load({"cluster.server_share": "0.36"}, preset="gpu-24")
+        with pytest.raises(ConfigError, match="with what it works with"):
+            plan(small, QWEN35_4B, rank=16)
+
     def test_a_gpu_of_unknown_size(self):
         with pytest.raises(ConfigError, match=r"say --cluster\.gpu_gib"):
             plan(load({"policy.model": "x"}), QWEN35_4B)

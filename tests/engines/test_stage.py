@@ -2,6 +2,8 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import yaml
@@ -10,11 +12,18 @@ from tadpole.cli.main import run as tadpole
 from tadpole.config import load
 from tadpole.engines.verl import stage
 from tadpole.engines.verl.places import Names, Places
-from tadpole.errors import TrainerError
+from tadpole.engines.verl.playing import playground
+from tadpole.errors import RunError, TrainerError
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
+from tadpole.job import Job
 from tadpole.models.location import weights_hash
+from tadpole.pilot import taskdir
+from tadpole.pilot.split import Part, Place, Split, save_split
+from tadpole.progress import Progress
 from tadpole.rl.checkpoint import checkpoints, read_state
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rundir import RunDir
+from tadpole.workshop import Workshop
 from tests.rl.climbing import tasks
 from tests.tiny import byte_tokenizer, llama
 
@@ -71,6 +80,59 @@ def test_a_checkpoint_without_an_export_is_none(run, places):
     (places.states / "global_step_10" / "actor").mkdir(parents=True)
     with pytest.raises(TrainerError, match="left no weights"):
         stage.adopt(places, run, "base")
+
+
+@pytest.mark.parametrize("cut", ["", "1x"])
+def test_a_number_that_a_kill_cut_off_is_told(places, cut):
+    places.states.mkdir(parents=True)
+    (places.states / stage.LATEST).write_text(cut)
+    with pytest.raises(RunError, match=r"holds no number: write that of the last whole"):
+        stage.standing(places)
+
+
+@pytest.fixture
+def job(run):
+    """A calibrated run of three tasks that climbs two updates on verl."""
+    made = tasks(3)
+    for task in made:
+        taskdir.save(task, run.path / "tasks")
+    split = [Place(name=t.name, id=t.id, rung=0, part=Part.TRAIN, passes=1, valid=2) for t in made]
+    save_split(run, Split(places=tuple(split)))
+    note_policy(run, PolicyRow(role=PolicyRole.BEFORE, fingerprint="base"))
+    config = load(
+        {"run.dir": str(run.path), "policy.model": "x/y", "cluster.trainer": "verl",
+         "train.updates": "2"}
+    )  # fmt: skip
+    run.save_config(config)
+    workshop = Workshop.open(run.path / "cache", config.sandbox, config.grading.tier)
+    return Job(config, run, workshop, Progress.silent())
+
+
+async def test_a_climb_that_is_done_starts_nothing(job, run, places):
+    """Ray and all rollout engines would start, play the episodes of a warm-up, and end."""
+    named(places)
+    export(places, 2, 1)
+    made = await stage.train(job)
+    assert read_state(made).fingerprint == "base+2.0"
+    assert not places.log.exists() and not places.tasks.exists()
+    again = await stage.train(job)
+    assert again == made
+
+
+def test_all_episodes_of_a_process_share_one_playground(job):
+    """It bounds the episodes at a time; threads ask for it before the first has made it."""
+    places = Places.of(job.rundir.path)
+    named(places)
+    gate = Barrier(8)
+
+    def ask(_):
+        gate.wait()
+        return playground(str(job.rundir.path))
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(8)))
+    assert all(one is found[0] for one in found)
+    assert {task.name for task in found[0].tasks.values()} == {"t0", "t1", "t2"}
 
 
 def test_it_goes_on_where_verl_stands(run, places):

@@ -1,20 +1,34 @@
 """What an update on a cluster leaves: rows, episodes as verl holds them. Needs no verl but where
 it says so."""
 
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from tadpole.cli.main import run as tadpole
 from tadpole.config import load
+from tadpole.engines.verl import rows, stage
+from tadpole.engines.verl.places import Names, Places
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
+from tadpole.job import Job
 from tadpole.outcome import GradeStatus, Outcome, StopReason
+from tadpole.pilot import taskdir
+from tadpole.pilot.split import Part, Place, Split, save_split
+from tadpole.progress import Progress
+from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import digest
 from tadpole.rundir import RunDir
 from tadpole.trace import Attempt, Grade, Tokens, Trace, Turn
+from tadpole.validation import note_trained
+from tests.rl.climbing import tasks
+from tests.tiny import llama
 
-verl = pytest.importorskip(
-    "verl", reason="verl is not installed: pip install 'tadpole[verl]', in its own environment"
+needs_verl = pytest.mark.skipif(
+    importlib.util.find_spec("verl") is None,
+    reason="verl is not installed: pip install 'tadpole[verl]' in an environment of its own",
 )
-pytestmark = pytest.mark.slow
 
 
 def trace(versions=(2, 3), ids=(1, 2, 3, 4), mask=(0, 1, 0, 1)):
@@ -39,8 +53,6 @@ def attempt(path, reward=1.0):
 
 
 def test_a_row_holds_staleness_dropped_share_and_gap(tmp_path):
-    from tadpole.engines.verl import rows
-
     run = RunDir.create(tmp_path / "run", load())
     traces = [trace((2, 3)), trace((3, 4))]
     made = [attempt(run.save_trace(t, f"x/{k}"), 1.0 - k) for k, t in enumerate(traces)]
@@ -63,6 +75,76 @@ def test_a_row_holds_staleness_dropped_share_and_gap(tmp_path):
     assert "not finite" in broken.skipped
 
 
+def figures(tokens):
+    return {rows.GAPS: 0.02, rows.DROPPED: 0.0, rows.TOKENS: float(tokens), "actor/loss": -0.1,
+            "actor/grad_norm": 0.25}  # fmt: skip
+
+
+@pytest.fixture
+def climbed(tmp_path):
+    """A run of three updates with lags 0, 1, 1, as verl leaves it, killed after the second.
+
+    Update 2 is made twice: the first time its weights were lost.
+    """
+    path = tmp_path / "run"
+    config = load({"run.dir": str(path), "policy.model": "x/y", "train.max_lag": "1"})
+    run = RunDir.create(path, config)
+    made = tasks(2)
+    for task in made:
+        taskdir.save(task, run.path / "tasks")
+    split = [Place(name=t.name, id=t.id, rung=0, part=Part.TRAIN, passes=1, valid=2) for t in made]
+    save_split(run, Split(places=tuple(split)))
+    note_policy(run, PolicyRow(role=PolicyRole.BEFORE, fingerprint="b"))
+    places = Places.of(run.path)
+    for incarnation, update, begun in ((0, 1, 0), (0, 2, 0), (1, 2, 0), (1, 3, 1)):
+        names = Names.of("b", run.rows(TABLE, UpdateRow), min(update - 1, 1), incarnation)
+        group = []
+        for sample, task in enumerate(made):
+            one = trace((begun, update - 1)).model_copy(
+                update={"task": task.id, "policy": names.of_version(begun)}
+            )
+            where = run.save_trace(one, f"train/{incarnation}-{update}-{sample}")
+            row = attempt(where, 1.0 - sample).model_copy(
+                update={"task": task.id, "task_name": task.name, "policy": one.policy}
+            )
+            run.append(ROLLOUTS, row)
+            group.append(row)
+        trained = rows.trained_on(run, group, update)
+        made_by = names.of_version(update)
+        run.append(TABLE, rows.row_of(group, trained, figures(4), update=update,
+                                      fingerprint=made_by, groups=1))  # fmt: skip
+    places.root.mkdir()
+    places.names.write_text(names.model_dump_json())
+    export = places.states / "global_step_3" / "actor" / "huggingface"
+    llama(1).save_pretrained(export)
+    job = Job(config, run, workshop=None, progress=Progress.silent())  # nothing is played here
+    note_trained(job, stage.adopt(places, run, "b"))
+    return run
+
+
+def test_the_audit_reads_such_a_run_as_any_other(climbed, capsys):
+    assert tadpole(["audit", "provenance", str(climbed.path)]) == 0
+    assert capsys.readouterr().out.startswith("yes: all 12 tokens of 6 episodes in 3 updates")
+    assert [row.lag_max for row in climbed.rows(TABLE, UpdateRow)] == [0, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_the_report_reads_such_a_run_as_any_other(climbed, capsys):
+    assert tadpole(["report", str(climbed.path)]) == 0
+    page = Path(capsys.readouterr().out.split()[-1]).read_text()
+    assert "0.0050" in page  # mean |p - q|
+
+
+def test_a_foreign_episode_of_such_a_run_is_found(climbed, capsys):
+    name = climbed.rows(TABLE, UpdateRow)[-1].traces[0]
+    foreign = climbed.load_trace(name).model_copy(update={"policy": "b+2.0"})  # the lost weights
+    climbed.save_trace(foreign, name.removeprefix("traces/").removesuffix(".json.gz"))
+    assert tadpole(["audit", "provenance", str(climbed.path)]) == 1
+    assert capsys.readouterr().out.startswith("no: update 3")
+
+
+@pytest.mark.slow
+@needs_verl
 def test_an_episode_keeps_its_tokens():
     from tadpole.engines.verl.leafloop import output_of
 
@@ -74,6 +156,8 @@ def test_an_episode_keeps_its_tokens():
     assert Attempt.model_validate_json(out.extra_fields["attempt"]) == attempt("x")
 
 
+@pytest.mark.slow
+@needs_verl
 @pytest.mark.parametrize("ids", [(), (1, 2)])
 def test_an_episode_without_a_sampled_token_carries_no_loss(ids):
     from tadpole.engines.verl.leafloop import output_of
@@ -83,6 +167,8 @@ def test_an_episode_without_a_sampled_token_carries_no_loss(ids):
     assert out.prompt_ids == list(ids) or [9]
 
 
+@pytest.mark.slow
+@needs_verl
 def test_a_compacted_episode_is_refused():
     from tadpole.engines.verl.leafloop import output_of
 

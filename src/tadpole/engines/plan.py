@@ -18,6 +18,7 @@ RESERVE = 1.5  # GiB of a GPU that contexts, communication and fragmentation tak
 MASTER = 16  # bytes a trained weight: float32 weight, gradient and two moments
 CHUNK = 256  # tokens whose logits exist at one time, as in tadpole.rl.logprob
 USED = 0.9  # share of its own GPU that a rollout engine may fill
+READ = 2048  # tokens that a rollout server reads at one time (--max-num-batched-tokens)
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,14 @@ def single_gpu(config: Config, shape: Shape, rank: int) -> Gpu:
     ]
     if config.policy.engine is not EngineKind.INPROCESS and asked.server_share:
         share = asked.server_share * asked.gpu_gib
-        least = sum(need.gib for need in _served(config, shape, 1))
+        least = sum(
+            need.gib for need in (*_served(config, shape, 1), _serving(config, shape, rank))
+        )
         if least > share:
             raise ConfigError(
                 f"the server's share of {share:.1f} GiB cannot hold weights and one episode "
-                f"({least:.1f} GiB): raise --cluster.server_share or lower --leaf.max_context"
+                f"({least:.1f} GiB with what it works with): raise --cluster.server_share or "
+                "lower --leaf.max_context"
             )
         needs.append(Need("rollout server", share))
     elif config.policy.engine is EngineKind.INPROCESS:
@@ -214,10 +218,18 @@ def _served(
     config: Config, shape: Shape, parallel: int, *, episodes: int = 1, shared: bool = False
 ) -> list[Need]:
     context = config.leaf.max_context * shape.kv_bytes + shape.state_bytes
-    needs = [Need(f"keys and values of {episodes} episodes", episodes * context / parallel / GIB)]
+    what = "one whole episode" if episodes == 1 else f"{episodes} whole episodes"
+    needs = [Need(f"keys and values of {what}", episodes * context / parallel / GIB)]
     if not shared:
         needs.insert(0, Need("weights of the rollout", 2 * shape.parameters / parallel / GIB))
     return needs
+
+
+def _serving(config: Config, shape: Shape, rank: int) -> Need:
+    """What a server works with: tokens in one layer, logits of all turns, adapters in bfloat16."""
+    logits = 3 * 4 * shape.vocabulary * config.run.concurrency
+    adapters = 2 * shape.adapter(rank) if rank else 0
+    return Need("server at work", (shape.layer_bytes * READ + logits + adapters) / GIB)
 
 
 def told(found: Plan) -> str:

@@ -69,9 +69,22 @@ def save_adapters(model: Any, directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     weights = get_peft_model_state_dict(model, adapter_name=NAME)
-    named = {f"{_PREFIX}{key}": tensor.contiguous() for key, tensor in weights.items()}
+    named = {f"{_PREFIX}{_whole(model, k)}": tensor.contiguous() for k, tensor in weights.items()}
     save_file(named, directory / WEIGHTS)
     getattr(model, _CONFIG).save_pretrained(directory)
+
+
+def _whole(model: Any, key: str) -> str:
+    """The name of a weight in the files that ``model`` was loaded from.
+
+    A text tower that was cut out of a larger model (Qwen3.5) has shorter names than its files.
+    Servers hold the whole model, and vLLM passes over adapters of modules that it does not have
+    without a word (vllm-project/vllm#34186): it would sample the first weights for ever.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    (name,) = revert_weight_conversion(model, {key: torch.empty(0)})
+    return str(name)
 
 
 def load_adapters(model: Any, directory: Path) -> None:
@@ -83,9 +96,11 @@ def load_adapters(model: Any, directory: Path) -> None:
 
     try:
         found = load_file(directory / WEIGHTS)
-        here = {key: tensor.shape for key, tensor in get_peft_model_state_dict(model).items()}
-        named = {key.removeprefix(_PREFIX): tensor for key, tensor in found.items()}
-        if {key: tensor.shape for key, tensor in named.items()} != here:
+        here = get_peft_model_state_dict(model)
+        keys = {f"{_PREFIX}{_whole(model, key)}": key for key in here}
+        named = {keys.get(name, name): tensor for name, tensor in found.items()}
+        shapes = ({k: tensor.shape for k, tensor in one.items()} for one in (named, here))
+        if next(shapes) != next(shapes):
             raise ValueError("they are of another model or rank")
     except (OSError, ValueError) as error:
         raise ModelError(f"the adapters in {directory} cannot be loaded: {error}") from None

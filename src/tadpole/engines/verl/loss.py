@@ -10,12 +10,8 @@ from typing import Any
 import torch
 from verl.trainer.ppo.core_algos import register_policy_loss
 
-from tadpole.engines.verl.places import LOSS
+from tadpole.engines.verl.places import DROPPED, GAPS, LOSS, TOKENS
 from tadpole.rl.loss import kept_tokens, policy_loss
-
-# Sums of one micro-batch. verl averages them over micro-batches and ranks alike, so that their
-# quotients are those of all tokens.
-GAPS, DROPPED, TOKENS = "actor/tadpole_gaps", "actor/tadpole_dropped", "actor/tadpole_tokens"
 
 
 @register_policy_loss(LOSS)  # type: ignore[untyped-decorator, unused-ignore]

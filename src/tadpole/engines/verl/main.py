@@ -1,7 +1,7 @@
-"""The driver process of a climb: ``python -m tadpole.engines.verl.main OVERRIDES LOG``.
+"""The driver process of a climb: ``python -m tadpole.engines.verl.main OVERRIDES LOG PARENT``.
 
 Composes verl's configuration from a file of overrides, and runs its task runner with our trainer.
-All that is printed goes to the log.
+All that is printed goes to the log. It ends with the process PARENT, which started it.
 """
 
 import importlib
@@ -16,6 +16,7 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.utils.device import auto_set_device
 
 from tadpole.engines.verl.dryrun import composed
+from tadpole.engines.verl.parent import end_with
 from tadpole.engines.verl.places import NOT_STARTED
 
 
@@ -45,8 +46,9 @@ def climb(asked: list[str]) -> None:
         sys.exit(NOT_STARTED)
 
 
-def main(overrides: str, log: str) -> None:
+def main(overrides: str, log: str, parent: str) -> None:
     """Run the climb of an overrides file; both streams go to ``log``."""
+    end_with(int(parent))
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)

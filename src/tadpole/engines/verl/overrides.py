@@ -7,6 +7,7 @@ from tadpole.config import Config
 from tadpole.engines.verl.places import GPUS, LOOP, LOSS, MODE, RAW, Places
 from tadpole.errors import ConfigError
 from tadpole.rundir import cache_dir
+from tadpole.settings import EngineKind
 
 SAVED = ("model", "optimizer", "extra", "hf_model")
 
@@ -122,13 +123,21 @@ def _rollout(config: Config, places: Places) -> dict[str, Any]:
         f"{at}.top_p": config.sampling.top_p,
         f"{at}.top_k": -1,
         f"{at}.calculate_log_probs": True,
-        f"{at}.max_model_len": config.leaf.max_context,
+        f"{at}.max_model_len": config.leaf.max_context + _margin(cluster.rollout),
         f"{at}.gpu_memory_utilization": 0.85,
         f"{at}.checkpoint_engine.backend": "nccl",
         f"{at}.agent.num_workers": cluster.workers,
         f"{at}.agent.agent_loop_config_path": str(places.loop),
         f"{at}.agent.default_agent_loop": LOOP,
     }
+
+
+def _margin(rollout: EngineKind) -> int:
+    """Tokens that verl's server keeps back at the end of a context.
+
+    Without one more a turn that fills it comes back one short, as an answer that broke off.
+    """
+    return 1 if rollout is EngineKind.SGLANG else 0
 
 
 def _trainer(config: Config, places: Places) -> dict[str, Any]:

@@ -12,6 +12,10 @@ MODE = "tadpole"  # our trainer in verl's registry
 LOOP = "leaf"  # our agent loop
 RAW = "raw_reward"  # the reward that groups are filtered on
 GPUS = "cuda"
+LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
+# Sums of one micro-batch, of |p - q|, of tokens dropped, of tokens. verl averages them over
+# micro-batches and ranks alike, so that their quotients are those of all tokens.
+GAPS, DROPPED, TOKENS = "actor/tadpole_gaps", "actor/tadpole_dropped", "actor/tadpole_tokens"
 NOT_STARTED = 75  # exit status of the driver: Ray did not start, so nothing was done
 
 

@@ -5,6 +5,7 @@ node. Boxes are made on the node where the process runs.
 """
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from tadpole.trace import Attempt, Trace
 from tadpole.workshop import Workshop
 
 RETRIES = 2  # of an episode that infrastructure broke
+_ONE = threading.Lock()
 
 
 @dataclass
@@ -86,12 +88,18 @@ class Playground:
         return Dialogue(tokenizer, call_format, profile)
 
 
-@cache
 def playground(run: str) -> Playground:
     """The one of this process for a run directory. Tries to break out of a box first.
 
-    Raises SandboxUnavailable, RunError.
+    Threads that ask at once get the same: it holds the bound of episodes at a time. Raises
+    SandboxUnavailable, RunError.
     """
+    with _ONE:  # a cache alone lets all in that find it empty
+        return _opened(run)
+
+
+@cache
+def _opened(run: str) -> Playground:
     rundir = RunDir.open(run)
     config = saved(rundir.path / CONFIG)
     split = load_split(rundir)

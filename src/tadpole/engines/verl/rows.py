@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
-from tadpole.engines.verl.loss import DROPPED, GAPS, TOKENS
+from tadpole.engines.verl.places import DROPPED, GAPS, TOKENS
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.provenance import digest
 from tadpole.rl.samples import contexts

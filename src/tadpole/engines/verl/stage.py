@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tadpole.engines.verl.overrides import overrides
-from tadpole.engines.verl.places import LOOP, NOT_STARTED, Names, Places
+from tadpole.engines.verl.places import LATEST, LOOP, NOT_STARTED, Names, Places
 from tadpole.errors import RunError, TrainerError, UsageError
 from tadpole.evals.policies import PolicyRole, policies
 from tadpole.job import Job
@@ -30,7 +30,6 @@ from tadpole.trace import Attempt
 from tadpole.validation import note_trained
 
 LOOP_CLASS = "tadpole.engines.verl.leafloop.LeafAgentLoop"
-LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
 LOOK_SECONDS = 2.0
 STARTS = 3  # tries to start Ray, which gives itself 30 seconds: too few on a busy machine
 
@@ -49,12 +48,13 @@ async def train(job: Job) -> Path:
     if before is None:
         raise RunError(f"{job.rundir.path} is not calibrated: run tadpole tasks calibrate")
     places = Places.of(job.rundir.path)
-    start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
-    prepare(places, job.rundir, tasks, before.fingerprint)
-    asked = places.root / "overrides.txt"
-    write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
-    with timed(job.rundir, "train"):
-        await _watched(job, places, asked)
+    if standing(places) < job.config.train.updates:  # else its engines would start for nothing
+        start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
+        prepare(places, job.rundir, tasks, before.fingerprint)
+        asked = places.root / "overrides.txt"
+        write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
+        with timed(job.rundir, "train"):
+            await _watched(job, places, asked)
     made = adopt(places, job.rundir, before.fingerprint)
     note_trained(job, made)
     return made
@@ -86,11 +86,20 @@ def prepare(places: Places, rundir: RunDir, tasks: Sequence[Task], base: str) ->
 
 
 def standing(places: Places) -> int:
-    """Updates that verl will go on from."""
+    """Updates that verl will go on from.
+
+    Raises RunError where a kill cut that number off: verl writes it in place.
+    """
+    file = places.states / LATEST
     try:
-        return int((places.states / LATEST).read_text())
+        return int(file.read_text())
     except FileNotFoundError:
         return 0
+    except ValueError:
+        raise RunError(
+            f"{file} holds no number: write that of the last whole global_step_* beside it into "
+            "it, or remove it to begin again"
+        ) from None
 
 
 async def _watched(job: Job, places: Places, asked: Path) -> None:
@@ -98,7 +107,8 @@ async def _watched(job: Job, places: Places, asked: Path) -> None:
     updates = job.config.train.updates
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
         module = "tadpole.engines.verl.main"
-        driver: list[str | Path] = [sys.executable, "-m", module, asked, places.log]
+        given = (asked, places.log, str(os.getpid()))
+        driver: list[str | Path] = [sys.executable, "-m", module, *given]
         running = asyncio.create_task(driven(driver))
         try:
             while not running.done():
