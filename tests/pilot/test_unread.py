@@ -78,6 +78,7 @@ async def test_a_source_that_joins_later_takes_no_name_of_the_others(store, repo
     assert await make(["a/lib", "b/lib"], 6) == both
 
 
+@pytest.mark.slow
 def test_the_verb_says_so_and_goes_on(tmp_path, store, repository, bare, monkeypatch, capsys):
     monkeypatch.setenv("TADPOLE_CACHE", str(store.cache))
     place = str(tmp_path / "run")

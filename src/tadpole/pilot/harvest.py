@@ -114,7 +114,8 @@ def harvest(path: Path) -> Harvest:
     Raises UsageError where no task was made there, RunError where rows cannot be read.
     """
     run = RunDir.open(path) if (path / MARKER).exists() else None
-    directory, among = path, None
+    directory = path
+    among: tuple[str, ...] | None = None
     if run is not None:
         asked = saved(run.path / CONFIG).tasks
         directory, among = Path(asked.dir or run.path / "tasks"), asked.sources

@@ -61,8 +61,8 @@ async def readable(
         source, first = next(iter(failed.items()))
         raise type(first)(f"none of {len(wanted)} sources can be read; {source}: {first}")
     known = set(run.rows(TABLE, Unread))
-    for source, error in failed.items():
-        row = Unread(source=source, reason=" ".join(str(error).split()))
+    for source, cause in failed.items():
+        row = Unread(source=source, reason=" ".join(str(cause).split()))
         say(str(row))
         if row not in known:
             out.mkdir(parents=True, exist_ok=True)
