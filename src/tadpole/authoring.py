@@ -1,6 +1,7 @@
 """The stage in which a model writes tasks: its drafts, and the proposer that reads them."""
 
 import asyncio
+from collections.abc import Sequence
 
 from tadpole.config import Config
 from tadpole.job import Job
@@ -16,8 +17,8 @@ from tadpole.timing import timed
 PLACE = "drafts"  # in the run directory
 
 
-async def with_author(job: Job, then: Proposer) -> Proposer:
-    """``then``, after the drafts of the configured author; as it is where there is none.
+async def with_author(job: Job, sources: Sequence[str], then: Proposer) -> Proposer:
+    """``then``, after the drafts of the configured author about ``sources``; alone without one.
 
     Drafts that the run has are not written again. Raises ModelError where the author cannot be
     asked, SourceError, SandboxError.
@@ -26,8 +27,7 @@ async def with_author(job: Job, then: Proposer) -> Proposer:
     if not asked.model:
         return then
     place = job.rundir.path / PLACE
-    sources = tuple(dict.fromkeys(job.config.tasks.sources))
-    snapshots = [await job.workshop.store.snapshot(source) for source in sources]
+    snapshots = [await job.workshop.store.snapshot(source) for source in dict.fromkeys(sources)]
     if any(len(Drafts(place, one.key).all(asked.drafts)) < asked.drafts for one in snapshots):
         with timed(job.rundir, "write tasks"):
             await _write(job, snapshots)

@@ -183,6 +183,8 @@ def open_run(config: Config) -> RunDir:
     changed = {name: old for name, old in values(before).items() if now[name] != old}
     for name, old in changed.items():
         shapes = _SHAPE.get(name, _SHAPES.get(name.partition(".")[0], ()))
+        if name == "tasks.sources" and _keep_what_gave(config, path, before.tasks.sources):
+            shapes = _SHAPE["tasks.count"]
         made = [part for part in shapes if _made(path / part)]
         if made and name not in _FREE:
             raise RunError(
@@ -192,6 +194,15 @@ def open_run(config: Config) -> RunDir:
     if changed:
         run.save_config(config)
     return run
+
+
+def _keep_what_gave(config: Config, path: Path, before: Sequence[str]) -> bool:
+    """Whether every source that tasks were made of is still named: others may come and go."""
+    from tadpole.pilot.journal import SETTINGS, Making
+
+    rows = RunDir(Path(config.tasks.dir or path / "tasks")).rows(SETTINGS, Making)
+    gone = set(before) - set(config.tasks.sources)
+    return bool(rows) and gone.isdisjoint(row.source for row in rows)
 
 
 def _made(part: Path) -> bool:

@@ -13,6 +13,7 @@ from tadpole.pilot.proposers.mixed import chosen
 from tadpole.pilot.proposers.pairs import with_pairs
 from tadpole.pilot.refine import Refiner, origins_known, refined_names
 from tadpole.pilot.trial import Rules
+from tadpole.pilot.unread import readable
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.walk import MakeAttempt, Refined, Walk
 from tadpole.task import Task
@@ -24,13 +25,15 @@ async def make(
 ) -> list[Task]:
     """Make the tasks (``count`` in all; None: as many as asked); those that are there are kept.
 
-    ``origins`` is filled with what each was made of, by its name.
+    ``origins`` is filled with what each was made of, by its name. A source that cannot be read
+    is left out where others can (:mod:`tadpole.pilot.unread`).
     """
     asked = job.config.tasks
     store = job.workshop.store
-    proposer = await with_author(job, chosen(asked.weights, asked.max_dictated_chars))
+    named = await readable(asked.sources, store, job.task_directory, job.progress.say)
+    proposer = await with_author(job, named, chosen(asked.weights, asked.max_dictated_chars))
     with timed(job.rundir, "make tasks"):
-        sources, proposer = await with_pairs(asked.sources, asked.pairs, store, proposer)
+        sources, proposer = await with_pairs(named, asked.pairs, store, proposer)
         return await make_tasks(
             sources,
             count=asked.count if count is None else count,

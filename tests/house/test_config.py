@@ -8,6 +8,8 @@ from synthetic import make_attempt, make_task
 from tadpole.config import fields, load, open_run, presets, saved
 from tadpole.errors import ConfigError, RunError
 from tadpole.outcome import Outcome, Tier
+from tadpole.pilot.journal import SETTINGS, Making
+from tadpole.rundir import RunDir
 
 
 def write(path: Path, text: str) -> Path:
@@ -133,6 +135,22 @@ def test_a_source_that_gave_nothing_may_be_corrected(tmp_path: Path):
     run.directory("tasks/lib-0000")
     with pytest.raises(RunError, match=r"holds tasks made with tasks\.sources = \['right'\]"):
         open_run(load(at | {"tasks.sources": "other"}))
+
+
+def test_sources_may_come_and_go_but_for_those_that_tasks_were_made_of(tmp_path: Path):
+    at = {"run.dir": str(tmp_path / "run"), "tasks.sources": "pypi:boltons,mistyped"}
+    run = open_run(load(at))
+    run.directory("tasks/boltons-0000")
+    making = Making(source="pypi:boltons", snapshot="s", seed=0, proposer="p", max_dictated=0)
+    RunDir(run.path / "tasks").append(SETTINGS, making)
+    at["tasks.sources"] = "right,pypi:boltons"
+    open_run(load(at))
+    for refused in ("right", "pypi:toolz"):
+        with pytest.raises(RunError, match=r"holds tasks made with tasks\.sources"):
+            open_run(load(at | {"tasks.sources": refused}))
+    run.write("split.json", b"{}")
+    with pytest.raises(RunError, match=r"holds split\.json made with tasks\.sources"):
+        open_run(load(at | {"tasks.sources": "pypi:boltons"}))
 
 
 def test_more_tasks_and_another_band_are_possible_until_the_split(tmp_path: Path):

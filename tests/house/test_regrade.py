@@ -1,7 +1,9 @@
 """Rewards come again from stored patches: the same ones, once, and changed ones are told."""
 
+import asyncio
 import json
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,40 @@ async def test_a_second_call_does_nothing_and_one_after_a_kill_the_rest(job, run
     other = job()
     await asked(other, tasks, Tier.CHALLENGED)
     assert len(other.workshop.grader.graded) == 4  # another tier is another question
+
+
+async def test_several_are_graded_at_a_time_and_no_more_than_told(job, run, tasks):
+    @dataclass
+    class Slow:
+        """Counts who waits for it."""
+
+        most: int = 0
+        waiting: int = 0
+        met: asyncio.Event = field(default_factory=asyncio.Event)
+
+        async def grade(self, task, delta):
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            if self.waiting > 1:
+                self.met.set()
+            with suppress(TimeoutError):  # for ever, were they graded one by one
+                await asyncio.wait_for(self.met.wait(), 20)
+            self.waiting -= 1
+            return Grade(status=GradeStatus.GRADED, resolved=right(task, delta))
+
+    alone = await asked(job(), tasks, Tier.CHALLENGED)
+    slow = job()
+    slow = replace(slow, workshop=replace(slow.workshop, grader=Slow()))
+    found = await asked(slow, tasks)
+    assert slow.workshop.grader.most == 2
+    # In the order of the rows, whichever was graded first.
+    assert [(r.table, r.row, r.after) for r in found] == [(r.table, r.row, r.after) for r in alone]
+
+
+async def test_attempts_that_chose_a_checkpoint_are_graded_again_too(job, run, tasks):
+    run.append("validation", make_attempt(tasks[0], "p", 2, Outcome.EMPTY_PATCH))
+    found = await asked(job(), tasks)
+    assert [row.table for row in found] == ["rollouts", "validation", "eval", "eval", "eval"]
 
 
 async def test_what_could_not_be_graded_is_owed_and_has_not_changed(job, run, tasks):

@@ -378,7 +378,7 @@ class TestKill:
             said, errors = process.communicate(timeout=500)
             assert process.returncode == 0, errors
         kills = next(line.split()[1] for line in said.splitlines() if line.startswith("kills"))
-        assert int(kills) >= 5
+        assert int(kills) == 10
         found = []
         for name in ("whole", "killed"):
             run = RunDir.open(tmp_path / name)

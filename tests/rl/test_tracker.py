@@ -1,17 +1,55 @@
 """A tracker is told every figure of an update, and a missing one is one line."""
 
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
 import pytest
 
 from tadpole.errors import UsageError
 from tadpole.outcome import StopReason
 from tadpole.rl.metrics import UpdateRow
-from tadpole.rl.tracker import numbers, run_name, tracking
+from tadpole.rl.tracker import PROJECT, numbers, run_name, tracking
 from tadpole.settings import Tracker
 
 
 def row(update, reward):
     return UpdateRow(
         update=update, episodes=4, mean_reward=reward, fingerprint="f", stops={StopReason.AGENT: 3}
+    )
+
+
+TELL_TWICE = """
+import sys
+from pathlib import Path
+from tadpole.cli.main import explain
+from tadpole.rl.tracker import tracking
+from tadpole.settings import Tracker
+from tests.rl.test_tracker import row
+
+kind, run = Tracker(sys.argv[1]), Path(sys.argv[2])
+try:
+    for told in ([(1, 0.1), (2, 0.2)], [(2, 0.9), (3, 0.4)]):
+        with tracking(kind, run, {"train.lr": 1e-6}, done=told[0][0] - 1) as tell:
+            for update, reward in told:
+                tell(row(update, reward))
+except Exception as error:
+    sys.exit(explain(error))
+"""
+
+
+def told_apart(tmp_path, kind, **variables):
+    """A run, and the same taken up again after an update that does not hold any more."""
+    (tmp_path / "run").mkdir()
+    argv = [sys.executable, "-c", TELL_TWICE, kind, str(tmp_path / "run")]
+    away = ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL")
+    env = {name: value for name, value in os.environ.items() if name not in away}
+    env |= {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path), **variables}
+    return subprocess.run(
+        argv, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
     )
 
 
@@ -37,6 +75,40 @@ def test_tensorboard_reads_what_was_told_and_after_a_crash_what_holds(tmp_path):
     with tracking(Tracker.TENSORBOARD, tmp_path, {}, done=2) as tell:  # 3 is made again
         tell(row(3, 0.9))
     assert told() == [(1, 0.1), (2, 0.2), (3, 0.9)]
+
+
+def test_trackio_holds_what_was_told_and_prints_nothing_on_stdout(tmp_path):
+    pytest.importorskip("trackio", reason="pip install trackio")
+    # Where it keeps its data is settled when it is imported: so in a process of its own.
+    done = told_apart(tmp_path, "trackio", TRACKIO_DIR=str(tmp_path / "kept"))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    with closing(sqlite3.connect(tmp_path / "kept" / f"{PROJECT}.db")) as kept:
+        rows = kept.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
+        ((config,),) = kept.execute("SELECT config FROM configs").fetchall()
+    assert {name for name, *_ in rows} == {run_name(tmp_path / "run")}
+    told = [(step, json.loads(values)["mean_reward"]) for _, step, values in rows]
+    assert told == [(1, 0.1), (2, 0.2), (2, 0.9), (3, 0.4)]  # 2 was made again
+    assert json.loads(config)["train.lr"] == 1e-6
+
+
+def test_wandb_offline_holds_what_was_told_and_prints_nothing_on_stdout(tmp_path):
+    pytest.importorskip("wandb", reason="pip install wandb")
+    done = told_apart(tmp_path, "wandb", WANDB_MODE="offline")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert {file.stem for file in files} == {f"run-{run_name(tmp_path / 'run')}"}
+    kept = b"".join(file.read_bytes() for file in files)
+    for value in (b"0.1", b"0.2", b"0.9", b"0.4"):
+        assert kept.count(b"mean_reward") >= 4 and value in kept
+    assert b"train.lr" in kept
+
+
+def test_wandb_without_a_login_is_one_line(tmp_path):
+    pytest.importorskip("wandb", reason="pip install wandb")
+    done = told_apart(tmp_path, "wandb", WANDB_MODE="online", HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "which does not begin (No API key" in done.stderr
+    assert "wandb login, or set WANDB_MODE=offline" in done.stderr
 
 
 @pytest.mark.parametrize("kind", [Tracker.WANDB, Tracker.TRACKIO, Tracker.TENSORBOARD])

@@ -27,7 +27,12 @@ def make(request: Request) -> int:
 
     \b
     tadpole tasks make --tasks.sources pypi:boltons,./my-project --tasks.count 20
+
+    A source that cannot be read is told and left out where others can. Exit code 1 where one was
+    left out, or where the sources gave fewer tasks.
     """
+    from tadpole.pilot.unread import left_out
+
     with request.job(begins=True) as job:
         from tadpole.taskset import make as make_set  # seconds: after a refusal, not before it
 
@@ -35,11 +40,14 @@ def make(request: Request) -> int:
     asked = request.config.tasks.count
     if len(tasks) < asked:
         click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
+    unread = left_out(job.task_directory, request.config.tasks.sources)
+    for row in unread:
+        click.echo(f"tadpole: {row}", err=True)
     request.result(
         [_row(task) for task in tasks],
         lambda: "\n".join([*(_line(task) for task in tasks), f"{len(tasks)} tasks"]),
     )
-    return int(len(tasks) < asked)
+    return int(bool(unread) or len(tasks) < asked)
 
 
 @command.command(

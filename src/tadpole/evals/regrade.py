@@ -20,7 +20,7 @@ from tadpole.task import FileChange, Task
 from tadpole.together import together
 from tadpole.trace import Attempt, Grade, Record
 
-TABLES = ("calibration", "rollouts", "eval")
+TABLES = ("calibration", "rollouts", "validation", "eval")
 TABLE = "regrade"
 
 

@@ -6,7 +6,7 @@ verdicts of calibration, and the split. What was not done yet is None, not 0.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tadpole.outcome import OUTCOME_POLICY
 from tadpole.pilot.decision import Verdict
 from tadpole.pilot.journal import COSTS, REFINED, TABLE, Cost, Step
 from tadpole.pilot.split import Split, load_split
+from tadpole.pilot.unread import left_out
 from tadpole.pilot.verdict import DropReason, Stage
 from tadpole.pilot.walk import TABLE as ATTEMPTS
 from tadpole.pilot.walk import VERDICTS, Measured
@@ -54,6 +55,7 @@ class Harvest:
     cpu_seconds: float | None  # of making; None where it was not recorded
     rollouts: int | None  # attempts that count; None before calibration
     broken: int  # attempts that infrastructure broke
+    unread: dict[str, str] = field(default_factory=dict)  # sources that were left out, and why
 
     @property
     def final(self) -> int:
@@ -82,6 +84,7 @@ class Harvest:
             "rollouts": self.rollouts,
             "rollouts_each": self.each(self.rollouts),
             "broken_rollouts": self.broken,
+            "unread": self.unread,
         }
 
     def __str__(self) -> str:
@@ -101,6 +104,7 @@ class Harvest:
             lines.append(f"{name}: {'not known' if amount is None else f'{amount:.0f}'}{share}")
         if self.broken:
             lines.append(f"rollouts that infrastructure broke: {self.broken}")
+        lines += [f"left out {source}: {reason}" for source, reason in self.unread.items()]
         return "\n".join(lines)
 
 
@@ -111,9 +115,10 @@ def harvest(path: Path) -> Harvest:
     """
     run = RunDir.open(path) if (path / MARKER).exists() else None
     directory = path
+    among: tuple[str, ...] | None = None
     if run is not None:
-        given = saved(run.path / CONFIG).tasks.dir
-        directory = Path(given) if given else run.path / "tasks"
+        asked = saved(run.path / CONFIG).tasks
+        directory, among = Path(asked.dir or run.path / "tasks"), asked.sources
     steps = RunDir(directory).rows(TABLE, Step)
     if not steps:
         raise UsageError(
@@ -138,6 +143,7 @@ def harvest(path: Path) -> Harvest:
         cpu_seconds=sum(cost.cpu_seconds for cost in costs) if costs else None,
         rollouts=trusted if verdicts else None,
         broken=len(attempts) - trusted,
+        unread={row.source: row.reason for row in left_out(directory, among)},
     )
 
 

@@ -36,6 +36,7 @@ class Making(Record):
     min_kill_rate: float = 0.7
     caps: str = ""  # the shares that are not those of no caps
     earlier: str = ""  # digest of the earlier tasks that nothing may be like
+    name: str = ""  # with which the names of its tasks begin; empty: not written down
 
 
 class Step(Record):

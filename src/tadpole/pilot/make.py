@@ -86,10 +86,7 @@ async def make_tasks(
         for source in dict.fromkeys(sources):
             bar.update(note=f"reading {source}")
             snapshot = await store.snapshot(source)
-            taken = {stream.name for stream in streams}
-            name = snapshot.name
-            if name in taken:
-                name = f"{name}-{len(streams) + 1}"
+            name = making.name_of(source, snapshot.name, streams)
             proposed = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
             candidates = _outside(proposed, snapshot.source.location, closed)
             streams.append(Stream(source, snapshot, name, candidates))
@@ -103,6 +100,7 @@ async def make_tasks(
                 min_kill_rate=checks.rules.min_kill_rate,
                 caps=_told(caps),
                 earlier=_digest(before),
+                name=name,
             )
             making.settle(settings)
         taskdir.sweep(out)
@@ -128,13 +126,25 @@ class _Making:
         self.known = Likeness()
         self.free = asyncio.Semaphore(WORKERS)
         self.spent = cpu_seconds()
+        self.begun = {row.source: row for row in run.rows(SETTINGS, Making)}
+
+    def name_of(self, source: str, name: str, before: Sequence[Stream]) -> str:
+        """With what the names of a source's tasks begin: as ever, or as those of no other."""
+        if source in self.begun and self.begun[source].name:
+            return self.begun[source].name
+        taken = {stream.name for stream in before} | {row.name for row in self.begun.values()}
+        number, found = len(before), name
+        while found in taken:
+            number, found = number + 1, f"{name}-{number + 1}"
+        return found
 
     def settle(self, settings: Making) -> None:
         """Write down what a source's journal depends on, or check that it is still that."""
-        known = {row.source: row for row in self.run.rows(SETTINGS, Making)}
-        if settings.source not in known:
+        known = self.begun.get(settings.source)
+        if known is None:
             self.run.append(SETTINGS, settings)
-        elif known[settings.source] != settings:
+            self.begun[settings.source] = settings
+        elif known != settings.model_copy(update={"name": known.name}):
             raise UsageError(
                 f"{self.run.path} holds tasks of {settings.source} made with another seed, bound, "
                 "cap or state of the repository: choose another directory, or remove it first"

@@ -1,13 +1,15 @@
 """Who is told of each update besides ``updates.jsonl``: TensorBoard, Weights & Biases, Trackio.
 
 The rows of the run are what counts; a tracker only shows them. It gets every number of an
-:class:`tadpole.rl.metrics.UpdateRow` under the update's number.
+:class:`tadpole.rl.metrics.UpdateRow` under the update's number. TensorBoard forgets what a crash
+took back; the other two have no way to, so they show an update that was made again twice.
 """
 
 import hashlib
 import importlib
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +20,10 @@ from tadpole.settings import Tracker
 
 PROJECT = "tadpole"
 _PACKAGE = {Tracker.TENSORBOARD: "tensorboard", Tracker.WANDB: "wandb", Tracker.TRACKIO: "trackio"}
+_INSTEAD = {
+    Tracker.WANDB: "wandb login, or set WANDB_MODE=offline to keep it on this machine",
+    Tracker.TRACKIO: "set TRACKIO_DIR to a directory that it may write to",
+}
 
 
 class Tell(Protocol):
@@ -32,7 +38,8 @@ class Tell(Protocol):
 def tracking(kind: Tracker, run: Path, settings: dict[str, Any], done: int) -> Iterator[Tell]:
     """Tell a tracker of the updates of the run directory ``run``, after the ``done`` that are made.
 
-    ``settings`` are the run's, by dotted name. Raises UsageError where its package is missing.
+    ``settings`` are the run's, by dotted name. Raises UsageError where its package is missing, or
+    will not begin (no login, no place to write).
     """
     if kind is Tracker.NONE:
         yield lambda row: None
@@ -59,12 +66,23 @@ def tracking(kind: Tracker, run: Path, settings: dict[str, Any], done: int) -> I
             yield tell
         return
     name = run_name(run)
-    options = {"dir": str(run), "id": name} if kind is Tracker.WANDB else {}
-    module.init(project=PROJECT, name=name, config=settings, resume="allow", **options)
+    options: dict[str, Any] = {}
+    if kind is Tracker.WANDB:  # and it is to leave what this program prints alone
+        options = {"dir": str(run), "id": name, "settings": {"console": "off"}}
+    with redirect_stdout(sys.stderr):  # stdout is for the result
+        try:
+            module.init(project=PROJECT, name=name, config=settings, resume="allow", **options)
+        except Exception as error:  # each has kinds of its own
+            said = " ".join(str(error).split())[:200]
+            raise UsageError(
+                f"train.tracker is {kind.value}, which does not begin ({said}): "
+                f"{_INSTEAD[kind]}, or say --train.tracker none"
+            ) from error
     try:
         yield lambda row: module.log(numbers(row), step=row.update)
     finally:
-        module.finish()
+        with redirect_stdout(sys.stderr):
+            module.finish()
 
 
 def run_name(run: Path) -> str:
