@@ -16,7 +16,7 @@ from tadpole.errors import SandboxDied, SandboxError, SandboxStartError
 from tadpole.protocols import ExecResult, LeftOut, Limits, SandboxSpec
 from tadpole.sandboxes import answers
 from tadpole.sandboxes.inside import wire
-from tadpole.sandboxes.layout import SHARED_MEMORY, environment
+from tadpole.sandboxes.layout import environment
 from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 from tadpole.trace import Observation
@@ -91,7 +91,6 @@ class Session:
                 "inodes": limits.inodes,
                 "memory": limits.memory,
                 "processes": limits.processes,
-                "shared": SHARED_MEMORY,
                 "cpu_seconds": limits.cpu_seconds,
                 "call_seconds": limits.call_seconds,
                 "output_head": limits.output_head,
