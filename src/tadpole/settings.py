@@ -263,6 +263,11 @@ class LeafConfig(Section):
 
     @model_validator(mode="after")
     def _can_trigger(self) -> Self:
+        if 0 < self.compaction_window < 5:
+            raise ValueError(
+                f"compaction_window {self.compaction_window} leaves no token for a summary, which "
+                "gets a fifth of it; 0 switches compaction off"
+            )
         at = self.compaction_at * self.compaction_window
         if self.compaction_window and at >= self.max_context:
             raise ValueError(

@@ -1,11 +1,12 @@
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tadpole.leaf import reasoning
-from tadpole.leaf.calls import CallFormat, format_of, parse, render
+from tadpole.leaf.calls import CallFormat, format_of, native, parse, render
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.profile import make_profile
 from tadpole.settings import ProfileName
@@ -104,6 +105,53 @@ def test_c1_the_sound_call_runs_and_the_broken_one_gets_its_error():
     open_parameter = READ_XML.split("\n</parameter>")[0]
     first, second = parse(tagged(open_parameter, READ_XML), XML)
     assert "file_path at line 2 column 1 is not closed" in first.error and second == SOUND
+
+
+BIG = "9" * 5000  # digits: json refuses them with an error of its own
+HALF = "\\ud83d"  # as it is written in JSON
+DEEP = "[" * 400 + "]" * 400
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f'{{"name": "Read", "arguments": {{"limit": {BIG}}}}}', "too many digits"),
+        (f'{{"name": "Read", "arguments": {{"file_path": "{HALF}"}}}}', "half a surrogate pair"),
+        (f'{{"name": "Read", "arguments": {{"{HALF}": 1}}}}', "half a surrogate pair"),
+        (f'{{"name": "{HALF}", "arguments": {{}}}}', "half a surrogate pair"),
+        (f'{{"name": "Read", "arguments": "{{\\"a\\": \\"\\{HALF}\\"}}"}}', "half a surrogate"),
+        (f'{{"name": "Read", "arguments": {{"file_path": {DEEP}}}}}', "nested too deeply"),
+    ],
+)
+def test_what_no_trace_could_keep_is_told_and_ends_nothing(body, words):
+    """All of it can be read as JSON, and ended the episode or the run when it was written."""
+    (call,) = parse(tagged(body), HERMES)
+    assert call.error and words in call.error and not call.arguments
+    (bare,) = parse(body, HERMES)
+    assert bare.error and words in bare.error
+    given = json.loads(body) if BIG not in body else {"name": "Read", "arguments": {}}
+    function = {"name": given["name"], "arguments": body[body.index('"arguments": ') + 13 : -1]}
+    sent = native.read({"id": "\ud83d", "function": function})
+    assert sent.error and words in sent.error and sent.call_id == ""
+    decoded = native.read({"id": "c", "function": given})
+    for one in (call, bare, sent, decoded):
+        assert ToolCall.model_validate_json(one.model_dump_json()) == one
+
+
+def test_a_whole_emoji_in_two_escapes_is_text():
+    (call,) = parse(tagged(READ.replace("a.py", "\\ud83d\\udc38.py")), HERMES)
+    assert call.error is None and call.arguments == {"file_path": "\U0001f438.py"}
+
+
+@pytest.mark.parametrize("blank", ["\n", " "])
+def test_a_policy_that_only_breaks_lines_is_read_in_no_time(blank):
+    """Patterns that begin with white space took a minute for a turn of nothing else."""
+    text = f"<tool_call>\n<function=Write>\n<parameter=content>\n{blank * 40_000}x"
+    begun = time.process_time()
+    assert parse(text, XML)[0].error
+    (call,) = parse(text + "\n</parameter>\n</function>\n</tool_call>", XML)
+    assert call.arguments == {"content": blank * 40_000 + "x"}
+    assert time.process_time() - begun < 3
 
 
 def test_line_breaks_inside_json_strings_are_taken_as_meant():
@@ -231,6 +279,7 @@ def test_nothing_that_a_policy_writes_raises(form, pieces):
         ("never ends", True, ("never ends", "")),
         ("no thought", False, ("", "no thought")),
         ("<tool_call>x</think></tool_call>", False, ("", "<tool_call>x</think></tool_call>")),
+        ("<function=Write>x</think>", False, ("", "<function=Write>x</think>")),
     ],
 )
 def test_reasoning_is_kept_apart(text, opened, expected):

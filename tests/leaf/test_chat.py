@@ -16,7 +16,7 @@ from tadpole.outcome import StopReason
 from tadpole.protocols import Reply
 from tadpole.scripted import ScriptedChat, ScriptedSandbox
 from tadpole.settings import ProfileName
-from tadpole.trace import Tokens, ToolCall
+from tadpole.trace import Tokens, ToolCall, Trace
 
 FULL = ChatDialogue(make_profile(ProfileName.FULL, CallFormat.HERMES))
 
@@ -79,6 +79,14 @@ async def test_a_broken_native_call_is_told_and_goes_back_without_its_arguments(
     sent = model.asked[1][2]["tool_calls"]
     assert sent[0]["function"] == {"name": "Read", "arguments": "{}"}
     assert sent[0]["id"] and model.asked[1][3]["tool_call_id"] == sent[0]["id"] != sent[1]["id"]
+
+
+async def test_half_an_emoji_of_a_server_is_kept_as_a_question_mark():
+    model = ScriptedChat([native(LOOK, text="x\ud83d", reasoning="y\ud83d"), "Fixed \ud83d"])
+    trace = await play(model, FULL)
+    assert [turn.text for turn in trace.turns] == ["x?", "Fixed ?"]
+    assert trace.turns[0].reasoning == "y?"
+    assert Trace.model_validate_json(trace.model_dump_json()) == trace
 
 
 # --- every ending ----------------------------------------------------------------------------

@@ -213,6 +213,8 @@ def test_a_window_that_can_never_trigger_is_refused(window, at, context):
     assert "\n" not in str(error.value) and "lower compaction_window" in str(error.value)
     assert config.load(flags | {"leaf.compaction_window": 1000, "leaf.compaction_at": 0.5})
     assert LeafConfig(max_context=context, compaction_window=0)
+    with pytest.raises(ConfigError, match="4 leaves no token for a summary"):
+        config.load({"leaf.compaction_window": 4})
 
 
 @given(

@@ -40,6 +40,16 @@ A, B = (call(file_path="a"), "1. x"), (call("Bash", command="pytest"), "1 failed
             id="test times",
         ),
         pytest.param(
+            [(B[0], f"1 failed in {k}.50s (0:01:0{k})") for k in range(3)],
+            [FINE, FINE, WARN],
+            id="test times of minutes",
+        ),
+        pytest.param(
+            [(call("Bash", command="pytest", description=f"Try {k}"), B[1]) for k in range(4)],
+            [FINE, FINE, WARN, STOP],
+            id="the same command, described in other words",
+        ),
+        pytest.param(
             [(call("Bash", command="status"), f"{k}0%") for k in range(9)], [FINE] * 9, id="polling"
         ),
         pytest.param(

@@ -281,6 +281,28 @@ async def test_cancelled_hands_over_what_there_is(play, talk):
     assert trace.turns[0].observations and policy.released == ["e1"]
 
 
+async def test_an_error_that_is_no_ending_keeps_the_steps_too(play):
+    kept = []
+    with pytest.raises(RuntimeError, match="out of memory"):
+        await play([READ, RuntimeError("out of memory")], on_cancel=kept.append)
+    (trace,) = kept
+    assert trace.stop is StopReason.CANCELLED and trace.error == "RuntimeError: out of memory"
+    assert trace.turns[0].observations and play.policy.released == ["e1"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"file_path": "\\ud83d"}', f'{{"limit": {"9" * 5000}}}', "[" * 300 + "]" * 300],
+    ids=["half a character", "a giant number", "nested"],
+)
+async def test_whatever_json_a_policy_writes_the_episode_goes_on_and_can_be_kept(play, arguments):
+    call = f'<tool_call>\n{{"name": "Read", "arguments": {arguments}}}\n</tool_call>'
+    trace = await play([call, FIX, "Done."])
+    assert trace.stop is StopReason.AGENT and trace.turns[0].observations[0].error
+    assert trace.turns[1].observations[0].text.startswith("Edited")
+    assert Trace.model_validate_json(trace.model_dump_json()) == trace
+
+
 # --- the rest --------------------------------------------------------------------------------
 
 

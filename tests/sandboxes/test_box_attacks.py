@@ -155,6 +155,27 @@ async def test_more_files_than_fit(start):
     assert (await bash(box, "rm -r m; echo fine > again; cat again")).stdout == "fine\n"
 
 
+async def test_shared_memory_is_bounded_and_ends_with_its_command(start):
+    """In a box without nesting System V memory outlived its call, unseen by the watch."""
+    box = await start(Limits(inodes=500))
+    script = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+print(libc.shmget(0, 1 << 20, 0o1600) >= 0, libc.msgget(0, 0o1600) >= 0,
+      libc.semget(0, 3, 0o1600) >= 0)
+os.makedirs("/dev/shm/a/b"); os.symlink("/repo", "/dev/shm/a/c"); os.chmod("/dev/shm/a", 0o700)
+"""
+    assert (await python(box, script)).stdout == "True True True\n"
+    left = await bash(box, "tail -qn +2 /proc/sysvipc/*; ls -A /dev/shm; ls run.sh")
+    assert left.stdout == "run.sh\n"
+    if box.kind is BoxKind.CONTAINER:
+        return  # where memory bounds it
+    many = "cd /dev/shm; for i in $(seq 1000); do : > f$i || break; done; ls | wc -l"
+    assert int((await bash(box, many)).stdout.splitlines()[-1]) < 500
+    assert (await bash(box, "chmod 000 /dev/shm; echo fine > again; cat again")).stdout == "fine\n"
+    assert (await bash(box, "ls -A /dev/shm | wc -l")).stdout == "0\n"
+
+
 async def test_links_to_host_files_lead_nowhere(box, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("untouched")

@@ -5,6 +5,7 @@ import pytest
 from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import ExecReason, Limits, SandboxSpec
 from tadpole.sandboxes.docker import docker
+from tadpole.sandboxes.inside import wire
 from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 
@@ -187,6 +188,36 @@ async def test_a_tool_cannot_take_the_hosts_memory(start):
     seen = await box.tool("Read", {"file_path": "big"})
     assert seen.error and seen.text.startswith("MemoryError")
     assert (await bash(box, "echo alive")).stdout == "alive\n"
+
+
+async def test_a_careless_call_harms_nothing(box):
+    """What cannot be sent is the caller's error; it ended the box."""
+    for wrong in ({"file_path": Path("a")}, {"file_path": b"a"}, {"file_path": {1, 2}}):
+        with pytest.raises(TypeError):
+            await box.tool("Read", wrong)
+    for argv in ([], "echo", ["echo", Path("a")]):
+        with pytest.raises((TypeError, ValueError)):
+            await box.exec(argv, timeout=20)
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    seen = await box.tool("Read", {"file_path": deep})
+    assert seen.error and "nested too deeply" in seen.text
+    with pytest.raises(ValueError, match="too many for one message"):
+        await box.exec(["cat"], timeout=20, stdin=bytes(wire.LARGEST + 1))
+    assert (await bash(box, "echo alive")).stdout == "alive\n"
+
+
+async def test_writing_blocks_on_nothing_and_leaves_nothing_behind(start):
+    box = await start(Limits(disk=8 << 20))
+    await bash(box, "for i in 0 1 2; do mkfifo .box-1-$i; ln -s /tmp/x pkg/.box-1-$i; done")
+    await box.write([FileChange("a.py", b"new\n"), FileChange("pkg/core.py", b"new\n")])
+    with pytest.raises(OSError, match="No space"):
+        await box.write([FileChange("big", b"x" * (9 << 20))])
+    listed = (await bash(box, "ls -A . pkg /tmp; rm .box-* pkg/.box-*")).stdout
+    assert "big" not in listed and listed.count(".box-") == 6 and "/tmp:\n" in listed
+    await box.write([FileChange("big", b"x" * (4 << 20))])
+    assert [change.path for change in await box.delta()] == ["a.py", "big", "pkg/core.py"]
 
 
 async def test_a_closed_box_says_so(box):

@@ -1,11 +1,13 @@
 import asyncio
+import importlib
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tadpole.protocols import LeftOut, LeftOutReason
+from tadpole.protocols import LeftOut, LeftOutReason, Limits, SandboxSpec
 from tadpole.sandboxes.binaries import box_python
 from tadpole.sandboxes.inside import files
 from tadpole.task import FileChange
@@ -150,7 +152,14 @@ async def test_more_files_than_fit_leave_the_new_ones_out(box):
     assert by_path(found)["run.sh"].content == b"v = 1\n"
 
 
-def test_a_copied_tree_tells_the_same(tree, tmp_path):
+@pytest.fixture
+def delta(monkeypatch):
+    """The module, as it is found inside a box."""
+    monkeypatch.syspath_prepend(str(Path(files.__file__).parent))
+    return importlib.import_module("delta")
+
+
+def test_a_copied_tree_tells_the_same(tree, tmp_path, delta):
     """Where there is no overlay, the box copies the tree and compares it as a whole."""
     work = tmp_path / "work"
     work.mkdir()
@@ -159,7 +168,7 @@ def test_a_copied_tree_tells_the_same(tree, tmp_path):
         files.copy_tree(lower, str(work))
         assert (work / "link.py").is_symlink() and os.access(work / "run.sh", os.X_OK)
         copied = SimpleNamespace(workdir=str(work), lower=lower, upper=None)
-        assert files.Delta(copied, 100, 1 << 20).collect() == []
+        assert delta.Delta(copied, 100, 1 << 20).collect() == []
         (work / "pkg/core.py").write_text("value = 2\n")
         (work / "pkg/deep/leaf.py").rename(work / "new.py")
         (work / "pkg/deep").rmdir()
@@ -167,16 +176,48 @@ def test_a_copied_tree_tells_the_same(tree, tmp_path):
         os.mkfifo(work / "fifo")
         (work / "link.py").unlink()
         (work / "other").symlink_to("/etc")
-        delta = files.Delta(copied, 100, 1 << 20)
-        assert delta.collect() == [
+        changed = delta.Delta(copied, 100, 1 << 20)
+        assert changed.collect() == [
             ("new.py", b"leaf = 1\n", False),
             ("pkg/core.py", b"value = 2\n", False),
             ("pkg/deep/leaf.py", None, False),
             ("run.sh", b"#!/bin/sh\necho run\n", False),
         ]
-        assert delta.left_out == {"kind": (1, ["fifo"]), "link": (2, ["other", "link.py"])}
+        assert changed.left_out == {"kind": (1, ["fifo"]), "link": (2, ["other", "link.py"])}
     finally:
         os.close(lower)
+
+
+async def test_a_giant_file_can_be_removed(engine, tree):
+    """It was read to find out that it was there, and its box died of that."""
+    with open(tree / "gone.bin", "wb") as giant:
+        giant.truncate(1100 << 20)  # more than the box's own process may take
+    box = await engine.start(SandboxSpec(tree, limits=Limits(memory=1 << 30)))
+    try:
+        await bash(box, "rm gone.bin")
+        assert await box.delta() == (FileChange("gone.bin", None),)
+    finally:
+        await box.close()
+
+
+def test_what_is_as_it_was_is_not_left_out_for_its_size(tree, tmp_path, delta):
+    (tmp_path / "work").mkdir()
+    lower = os.open(tree, os.O_RDONLY)
+    try:
+        files.copy_tree(lower, str(tmp_path / "work"))
+        (tmp_path / "work/pkg/deep/leaf.py").write_text("leaf = 2\n")
+        copied = SimpleNamespace(workdir=str(tmp_path / "work"), lower=lower, upper=None)
+        changed = delta.Delta(copied, 100, 3)  # bytes
+        assert changed.collect() == [] and changed.left_out == {"room": (1, ["pkg/deep/leaf.py"])}
+    finally:
+        os.close(lower)
+
+
+async def test_a_closed_program_stays_a_program(box):
+    await bash(box, "printf x > program; chmod 111 program; printf y > data; chmod 000 data")
+    found = by_path(await box.delta())
+    assert found["program"] == FileChange("program", b"x", True)
+    assert found["data"] == FileChange("data", b"y")
 
 
 async def test_names_by_case_form_line_break_and_length(box):

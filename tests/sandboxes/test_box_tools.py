@@ -2,7 +2,7 @@
 
 import pytest
 
-from tadpole.protocols import SandboxSpec
+from tadpole.protocols import Limits, SandboxSpec
 from tadpole.sandboxes.bubblewrap import TOOLBOX
 
 
@@ -43,6 +43,27 @@ async def test_a_directory_that_becomes_a_link_between_two_calls(box):
     seen = await box.tool("Write", {"file_path": "pkg/new.py", "content": "b"})
     assert seen.error and "outside" in seen.text
     assert [change.path for change in await box.delta()] == ["pkg/core.py", "pkg/deep/leaf.py"]
+
+
+async def test_files_of_a_closed_directory_are_edited_and_none_are_made(box):
+    await bash(box, "chmod 555 pkg; ln pkg/core.py same.py; chmod 755 pkg/core.py")
+    assert not (await edit(box, "pkg/core.py", "value = 1", "value = 2")).error
+    assert (await box.tool("Write", {"file_path": "pkg/new.py", "content": ""})).error
+    seen = await bash(box, "cat same.py; ls -A pkg; stat -c %a pkg pkg/core.py")
+    assert "STDOUT:\nvalue = 2\ncore.py\ndeep\n555\n755\n" in seen.text
+
+
+async def test_a_full_disk_changes_nothing(start):
+    box = await start(Limits(disk=4 << 20))
+    await bash(box, "cp pkg/core.py a.py; ln a.py b.py; head -c 8000000 /dev/zero > fill")
+    big = "x" * 100_000
+    for path in ("a.py", "pkg/core.py", "new/c.py"):
+        seen = await box.tool("Write", {"file_path": path, "content": big})
+        assert seen.error and "No space left on device" in seen.text and "None" not in seen.text
+    seen = await bash(box, "cat a.py pkg/core.py; ls -A . pkg; rm fill")
+    assert "value = 1\nvalue = 1\n" in seen.text
+    assert "new" not in seen.text and ".part" not in seen.text
+    assert not (await box.tool("Write", {"file_path": "new/c.py", "content": big})).error
 
 
 async def test_a_pipe_is_no_file_and_blocks_nobody(box):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tadpole
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=st.dictionaries(st.text(), VALUES, max_size=4), blob=st.binary(max_size=20))
 def test_a_frame_is_json_and_comes_back(header, blob):
     header.pop("blobs", None)

@@ -128,3 +128,30 @@ async def test_a_box_that_comes_up_wrong_does_not_start():
     with pytest.raises(SandboxStartError, match="nonsense"):
         await session.connect(SandboxSpec(tree=None), b"")
     assert liar.ended
+
+
+async def test_a_close_that_is_cancelled_goes_on_and_the_next_one_waits_for_it():
+    """What it held (descriptors, the launcher) was never given back."""
+    liar = Liar({})
+    go, released = asyncio.Event(), []
+
+    async def end():
+        await go.wait()
+        liar.ended = True
+
+    liar.end, liar.release = end, lambda: released.append(liar.ended)
+    session = Session(BoxKind.SESSION, liar, Limits(call_seconds=1.0))
+    await session.connect(SandboxSpec(tree=None), b"")
+    first = asyncio.create_task(session.close())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(session.close())
+    await asyncio.sleep(0.01)
+    assert not second.done() and not released
+    go.set()
+    await asyncio.wait_for(second, 20)
+    await session.close()
+    assert released == [True]

@@ -10,7 +10,9 @@ WARNING = (
     "[You are repeating yourself: the same call gave the same result again. Do something else, "
     "or answer without a call to finish. The next repetition ends the work.]"
 )
-_DURATION = re.compile(r"\bin \d+(?:\.\d+)?s\b")  # a test run's time is no new result
+# A test run's time is no new result: "in 61.05s (0:01:01)".
+_DURATION = re.compile(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?")
+_UNCOUNTED = "description"  # says the same of a command in other words
 
 
 class Verdict(StrEnum):
@@ -39,7 +41,8 @@ class LoopGuard:
         if call.error is not None:
             key = "unreadable"
         else:
-            arguments = json.dumps(call.arguments, sort_keys=True)
+            told = {name: value for name, value in call.arguments.items() if name != _UNCOUNTED}
+            arguments = json.dumps(told, sort_keys=True)
             key = f"{call.name} {arguments} {_DURATION.sub('', observation.text)}"
         self._history = [*self._history[-3:], key]
         if not self._circles():

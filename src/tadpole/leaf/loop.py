@@ -45,9 +45,9 @@ async def run_episode(
 
     A TokenPolicy goes with a Dialogue, a ChatModel with a ChatDialogue. The trace holds every
     recorded step whatever the ending; of a turn that was cut only the text is kept, and where
-    an ending falls inside a turn it has fewer observations than calls. On cancellation
-    ``on_cancel`` gets the trace so far and CancelledError goes on. The sandbox stays open: its
-    work tree is the result.
+    an ending falls inside a turn it has fewer observations than calls. On cancellation, and on
+    any error that is none of the endings, ``on_cancel`` gets the trace so far and the exception
+    goes on. The sandbox stays open: its work tree is the result.
     """
     record = EpisodeRecord(
         task=task_id,
@@ -74,9 +74,11 @@ async def run_episode(
     )
     try:
         return await run.to_its_end()
-    except asyncio.CancelledError:
+    except BaseException as error:
         if on_cancel is not None:
-            on_cancel(record.trace(StopReason.CANCELLED))
+            cut = isinstance(error, asyncio.CancelledError)
+            told = "" if cut else f"{type(error).__name__}: {error}"
+            on_cancel(record.trace(StopReason.CANCELLED, told))
         raise
     finally:
         talk.close()
@@ -201,7 +203,7 @@ class _Episode:
         if call.name not in self.tools:
             names = ", ".join(self.tools)
             return Observation(
-                text=f"ValueError: unknown tool {call.name}; use one of {names}", error=True
+                text=f"ValueError: unknown tool {call.name[:60]}; use one of {names}", error=True
             )
         try:
             arguments = _within(call, left, self.settings.observation_chars)

@@ -14,6 +14,7 @@ def split(text: str, *, opened: bool = False) -> tuple[str, str]:
     if body.startswith(_OPEN):
         body = body[len(_OPEN) :]
     reasoning, closing, rest = body.partition(_CLOSE)
-    if closing and (inside or "<tool_call" not in reasoning):
+    called = "<tool_call" in reasoning or "<function=" in reasoning
+    if closing and (inside or not called):
         return reasoning.strip(), rest
     return (body.strip(), "") if inside else ("", text)

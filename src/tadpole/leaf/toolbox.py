@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 READ_CHARS = 20000
 BASH_CHARS = 30000
 GLOB_FILES = 1000
+ERROR_CHARS = 4000
 FILE_BYTES = 50 << 20
 BASH_SECONDS = 120.0
 MILLISECONDS_FROM = 10000  # a `timeout` this large was meant in milliseconds
@@ -59,6 +60,7 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 # Real path -> texts of the file that the model may still hold in its context (this session).
 _seen: "dict[str, list[str]]" = {}
+SEEN_CHARS = 4000000  # of all of them: a box keeps little while it waits
 
 _CUT_NOTE = b"\n[... %d bytes cut ...]\n"  # stands where a bounded stream was cut
 
@@ -85,10 +87,18 @@ def call(name: str, arguments: "Any", workdir: str, run_bash: "RunBash") -> "tup
     except Unfinished as unfinished:
         return str(unfinished), True
     except OSError as error:
-        what = f"{error.strerror}: {error.filename}" if error.strerror else str(error)
-        return f"{type(error).__name__}: {what}", True
+        what = error.strerror or str(error)
+        if error.strerror and error.filename:
+            what += f": {error.filename}"
+        return _told(error, what), True
     except Exception as error:  # an observation must come back whatever happens
-        return f"{type(error).__name__}: {error}", True
+        return _told(error, str(error)), True
+
+
+def _told(error: Exception, what: str) -> str:
+    """A refusal; what it repeats of the call does not fill the window."""
+    cut = f"\n[truncated {len(what) - ERROR_CHARS} chars]" if len(what) > ERROR_CHARS else ""
+    return f"{type(error).__name__}: {what[:ERROR_CHARS]}{cut}"
 
 
 def coerced(name: str, arguments: "Any") -> "dict[str, Any]":
@@ -199,7 +209,7 @@ def _read(workdir: str, file_path: str, offset: int = 1, limit: int = 0, max_cha
         notes.append(
             f"[truncated {len(line) - part} chars] line {number} is {len(line):,} characters; "
             f"showing 1-{part:,}. To read on use Bash: "
-            f"sed -n {number}p {shlex.quote(shown)} | cut -b {done + 1}-"
+            f"sed -n {number}p -- {shlex.quote(shown)} | cut -b {done + 1}-"
         )
         number += 1
     if number <= last:
@@ -231,9 +241,12 @@ def _write(workdir: str, file_path: str, content: str) -> str:
     real, shown = _resolve(workdir, file_path)
     if os.path.isdir(real):
         raise IsADirectoryError(f"{shown} is a directory; give the path of a file")
-    data = content.encode("utf-8")
-    os.makedirs(os.path.dirname(real), exist_ok=True)
-    _store(real, data)
+    data, made = content.encode("utf-8"), _parents(real, shown)
+    try:
+        _store(real, data)
+    except BaseException:
+        _unmake(made)
+        raise
     _remember(real, content)
     done = f"Wrote {shown} ({len(data)} bytes)."
     if real.endswith(".py") and "\n" not in content.strip() and "\\n" in content:
@@ -280,6 +293,11 @@ def _edit(
         pieces += [text[done:start], _with_endings(new_string, text, start, stop)]
         done = stop
     result = "".join(pieces) + text[done:]
+    if result == text:
+        raise ValueError(
+            "nothing would change: old_string and new_string differ in line endings alone, and "
+            f"Edit keeps those of {shown}; to change them use Bash"
+        )
     for version in (text, result):
         _remember(real, version)
     bom = BOM if data.startswith(BOM) else b""
@@ -315,7 +333,13 @@ _CURLY = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 
 
 def _unnumbered(text: str) -> str:
-    return re.sub(r"(?m)^[ \t]*\d+(\. |[:|\t])", "", text)
+    return re.sub(r"(?m)^[ \t]*\d+(\. |\.$|[:|\t])", "", text)
+
+
+def _alike(text: str) -> str:
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", re.sub("[\u200b-\u200f\u2060\ufeff\xad]", "", text))
 
 
 def _unescaped(text: str) -> str:
@@ -334,6 +358,7 @@ _SLIPS: "tuple[tuple[str, Callable[[str], str], bool], ...]" = (
     ("it differs only in indentation", lambda text: re.sub(r"(?m)^[ \t]+", "", text), True),
     ("it has other quotes than the file", lambda text: text.translate(_CURLY), True),
     ("it differs only in upper and lower case", lambda text: text.lower(), True),
+    ("it has other characters that look the same", _alike, True),
 )
 
 
@@ -349,7 +374,8 @@ def _why_not(flat: str, old: str, shown: str, earlier: "Sequence[str]") -> str:
             first = hay.count("\n", 0, at)
             here = lines[first : first + needle.count("\n") + 1]
             why = _indentation(here, wanted) if "indentation" in reason else reason
-            shows = "\n".join(_quoted(line) for line in here[:8])
+            quoted = _escaped if change is _alike else _quoted
+            shows = "\n".join(quoted(line) for line in here[:8])
             return f"old_string is not in {shown}: {why}. From line {first + 1} it has:\n{shows}"
     return f"old_string is not in {shown}{_nearest(lines, wanted)}"
 
@@ -357,6 +383,10 @@ def _why_not(flat: str, old: str, shown: str, earlier: "Sequence[str]") -> str:
 def _quoted(line: str) -> str:
     text = _visible(line)
     return repr(text) if len(text) <= 300 else repr(text[:300]) + "..."
+
+
+def _escaped(line: str) -> str:
+    return ascii(_visible(line[:300]))
 
 
 def _indentation(here: "Sequence[str]", wanted: "Sequence[str]") -> str:
@@ -421,19 +451,40 @@ def _glob(workdir: str, pattern: str, path: str = ".", max_chars: int = 0) -> st
     more = len(names) - min(GLOB_FILES, fitting)
     if more > 0:
         names = [*names[: len(names) - more], f"... {more} more files"]
-    return "\n".join(_visible(name) for name in names) or "No files matched."
+    return "\n".join(map(_named, names)) or "No files matched."
+
+
+def _named(name: str) -> str:
+    """A path on one line, whatever is in it."""
+    return re.sub("[\x00-\x1f\x7f]", lambda char: f"\\x{ord(char.group()):02x}", _visible(name))
 
 
 def _files(top: str, depth: "int | None" = None) -> "Iterator[str]":
     """Relative paths of the files below ``top``; .git and linked directories are not entered."""
-    for folder, folders, names in os.walk(top):
-        inside = os.path.relpath(folder, top)
-        folders[:] = sorted(name for name in folders if name != ".git")
-        if depth is not None and (0 if inside == "." else inside.count("/") + 1) >= depth - 1:
-            folders[:] = []
-        for name in sorted(names):
-            if os.path.isfile(os.path.join(folder, name)):
-                yield name if inside == "." else os.path.join(inside, name)
+    left = [("", 0)]  # no recursion: a tree may be deeper than Python's stack
+    while left:
+        inside, level = left.pop()
+        try:
+            with os.scandir(os.path.join(top, inside)) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError:  # closed, gone, or named longer than can be opened
+            continue
+        below = []
+        for entry in entries:
+            name = os.path.join(inside, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != ".git" and (depth is None or level < depth - 1):
+                    below.append((name, level + 1))
+            elif _is_file(entry):
+                yield name
+        left += reversed(below)
+
+
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads round in a circle
+        return False
 
 
 def _regex(segments: "Sequence[str]") -> str:
@@ -561,24 +612,88 @@ def _near(workdir: str, name: str) -> "list[str]":
     return same[:3]
 
 
+def _parents(real: str, shown: str) -> "list[str]":
+    """Make the directories of a file, outermost first; all of them or none."""
+    missing: list[str] = []
+    folder = os.path.dirname(real)
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        name = os.path.basename(folder)
+        raise NotADirectoryError(f"{shown}: {name} is a file, and nothing can lie below it")
+    made: list[str] = []
+    try:
+        for folder in reversed(missing):
+            os.mkdir(folder)
+            made.append(folder)
+    except OSError:
+        _unmake(made)
+        raise
+    return made
+
+
+def _unmake(folders: "list[str]") -> None:
+    for folder in reversed(folders):
+        os.rmdir(folder)
+
+
 def _store(real: str, data: bytes) -> None:
-    """Replace a file's content in one step; its mode is kept, and a full disk changes nothing."""
-    part = os.path.join(os.path.dirname(real), f".leaf-{os.getpid()}.part")
+    """Replace a file's content in one step; its mode is kept, and a full disk changes nothing.
+
+    A file that has other names too (hard links), or whose directory takes no other file, is
+    written where it is.
+    """
+    folder = os.path.dirname(real)
     try:
-        mode = stat.S_IMODE(os.stat(real).st_mode)
+        info = os.stat(real)
     except FileNotFoundError:
-        mode = None
+        info = None
+    if info is not None and (info.st_nlink > 1 or not os.access(folder, os.W_OK | os.X_OK)):
+        return _overwrite(real, data)
+    descriptor, part = _beside(folder)
     try:
-        with open(part, "wb") as file:
+        with open(descriptor, "wb") as file:
             file.write(data)
-        if mode is not None:
-            os.chmod(part, mode)
+        if info is not None:
+            os.chmod(part, stat.S_IMODE(info.st_mode))
         os.replace(part, real)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+def _beside(folder: str) -> "tuple[int, str]":
+    """A new file in a directory; what lies there already is somebody's, whatever its name."""
+    for number in itertools.count():
+        part = os.path.join(folder, f".leaf-{os.getpid()}-{number}.part")
+        try:
+            return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), part
+        except FileExistsError:
+            continue
+    raise AssertionError
+
+
+def _overwrite(real: str, data: bytes) -> None:
+    with open(real, "rb+", buffering=0) as file:
+        before = file.read()
+        try:
+            _put(file, data)
+        except BaseException:  # a full disk: there was room for what was there
+            _put(file, before)
+            raise
+
+
+def _put(file: "Any", data: bytes) -> None:
+    view = memoryview(data)
+    file.seek(0)
+    while view:
+        view = view[file.write(view) :]
+    file.truncate()
 
 
 def _remember(real: str, text: str) -> None:
-    kept = [version for version in _seen.get(real, []) if version != text]
+    kept = [version for version in _seen.pop(real, []) if version != text]
     _seen[real] = [*kept, text][-4:] if len(text) < 1000000 else kept
+    while sum(len(text) for versions in _seen.values() for text in versions) > SEEN_CHARS:
+        del _seen[next(iter(_seen))]  # what was looked at least lately

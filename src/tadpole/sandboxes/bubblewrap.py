@@ -14,8 +14,11 @@ an otherwise unused user first.
 
 Does not protect against: bugs in the host's kernel, which all boxes share (for tenants who do
 not trust each other put a virtual machine around it); side channels; all cores being busy
-within a call's deadline and processor time; memory between two looks of the watchdog; in
-``flat``, a command that sees the runner's process (not its memory or files).
+within a call's deadline and processor time; memory between two looks of the watchdog, and memory
+that no process has mapped (files in memory, shared memory that was let go of, what is on its way
+through sockets), which only a control group around the whole run bounds; what the kernel counts
+by user (watched files, pipes), where boxes are those of one ordinary user; in ``flat``, a command
+that sees the runner's process (not its memory or files).
 """
 
 import contextlib

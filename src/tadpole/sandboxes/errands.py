@@ -97,14 +97,16 @@ class Errands(Session):
         if failed := await self._place.run(command, seconds):
             raise OSError(failed)
 
+    def _frame(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
+        return self._setup + wire.pack({**header, "id": _ID}, blobs)
+
     async def _exchange(
-        self, header: dict[str, Any], blobs: list[bytes], seconds: float
+        self, header: dict[str, Any], frame: bytes, seconds: float
     ) -> tuple[dict[str, Any], list[bytes]]:
         seconds += _asked(header)
-        request = self._setup + wire.pack({**header, "id": _ID}, blobs)
         try:
             async with asyncio.timeout(seconds + TRANSFER_SECONDS):
-                answers = await self._sent(request, seconds)
+                answers = await self._sent(frame, seconds)
             for answer, out in _frames(answers):
                 if "busy" not in answer and ("failure" in answer or answer["id"] == _ID):
                     return answer, out

@@ -17,7 +17,7 @@ from tadpole.sandboxes.bytecode import compiled
 from tadpole.sandboxes.launch import STATUS
 
 USER = 1000  # inside the box
-SHARED_MEMORY = 64 << 20  # bytes of /dev/shm per command
+SHARED_MEMORY = 64 << 20  # bytes of /dev/shm where the box cannot mount its own
 
 _PACKAGE = Path(__file__).resolve().parent
 _ETC_OF_HOST = (

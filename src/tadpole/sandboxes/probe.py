@@ -25,7 +25,8 @@ from typing import Protocol
 
 from tadpole.errors import SandboxError, SandboxUnavailable
 from tadpole.protocols import ExecReason, Limits, SandboxSpec
-from tadpole.sandboxes.session import Session, Traits
+from tadpole.sandboxes.answers import Traits
+from tadpole.sandboxes.session import Session
 from tadpole.settings import BoxKind
 
 _LIMITS = Limits(memory=128 << 20, processes=32, disk=16 << 20, inodes=400)

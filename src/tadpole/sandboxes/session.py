@@ -10,20 +10,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tadpole.errors import SandboxDied, SandboxError, SandboxStartError
-from tadpole.protocols import (
-    ExecReason,
-    ExecResult,
-    LeftOut,
-    LeftOutReason,
-    Limits,
-    SandboxSpec,
-)
+from tadpole.protocols import ExecResult, LeftOut, Limits, SandboxSpec
+from tadpole.sandboxes import answers
 from tadpole.sandboxes.inside import wire
-from tadpole.sandboxes.layout import SHARED_MEMORY, environment
+from tadpole.sandboxes.layout import environment
 from tadpole.settings import BoxKind
 from tadpole.task import FileChange
 from tadpole.trace import Observation
@@ -32,12 +25,7 @@ GRACE = 15.0  # seconds past a call's own deadline before the box counts as hung
 START_SECONDS = 45.0  # a busy machine, a large tree to copy
 _STOP_SECONDS = 5.0  # for a cancelled command to be gone
 _READ_LIMIT = 64 << 20
-_DELTA_FILES, _DELTA_BYTES = 5_000, 64 << 20
-_TEXT_LIMIT = 1 << 20  # characters of an observation
-_NONSENSE = (
-    *(AttributeError, IndexError, KeyError, TypeError, ValueError),
-    *(OverflowError, RecursionError),
-)
+_DEEPEST = 50  # levels of a tool's arguments: the box's Python has a stack of its own
 
 _Answer = tuple[dict[str, Any], list[bytes]]
 _T = TypeVar("_T")
@@ -65,16 +53,6 @@ class Processes(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Traits:
-    """What this machine made of a box."""
-
-    overlay: bool = False  # False: the tree was copied
-    nested: bool = False  # False: commands have no process namespace of their own
-    inodes: bool = False  # whether the number of files is bounded
-    notes: tuple[str, ...] = ()
-
-
 class Session:
     """One running box, whichever engine made it.
 
@@ -83,13 +61,13 @@ class Session:
 
     def __init__(self, kind: BoxKind, processes: Processes, limits: Limits) -> None:
         self.kind = kind
-        self.traits = Traits()
+        self.traits = answers.Traits()
         self.left_out: tuple[LeftOut, ...] = ()  # of the last delta
         self._processes, self._limits = processes, limits
         self._lock = asyncio.Lock()
         self._next = 0
         self._dead: str | None = None
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -113,7 +91,6 @@ class Session:
                 "inodes": limits.inodes,
                 "memory": limits.memory,
                 "processes": limits.processes,
-                "shared": SHARED_MEMORY,
                 "cpu_seconds": limits.cpu_seconds,
                 "call_seconds": limits.call_seconds,
                 "output_head": limits.output_head,
@@ -122,7 +99,7 @@ class Session:
         }
         try:
             self._reader, self._writer = await asyncio.open_connection(sock=self._processes.control)
-            self.traits = await self._request(setup, [program], START_SECONDS, _traits)
+            self.traits = await self._request(setup, [program], START_SECONDS, answers.traits)
         except BaseException as error:
             with contextlib.suppress(Exception):
                 await self.close()
@@ -131,14 +108,21 @@ class Session:
             raise
 
     async def tool(self, name: str, arguments: Mapping[str, Any]) -> Observation:
-        """Run one Leaf tool in the box."""
+        """Run one Leaf tool in the box. Raises TypeError for arguments that JSON cannot hold."""
+        if _deep(arguments):
+            return Observation(text="ValueError: the arguments are nested too deeply", error=True)
         header = {"op": "tool", "name": name, "arguments": dict(arguments)}
-        return await self._request(header, [], self._limits.call_seconds, _observation)
+        return await self._request(header, [], self._limits.call_seconds, answers.observation)
 
     async def exec(self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"") -> ExecResult:
-        """Run a program in the work directory; no process of it is left afterwards."""
+        """Run a program in the work directory; no process of it is left afterwards.
+
+        Raises ValueError for an empty ``argv`` and for words that no program can be given.
+        """
+        if not argv or isinstance(argv, str):
+            raise ValueError(f"a program and its arguments are a list of words, not {argv!r}")
         header = {"op": "exec", "argv": list(argv), "timeout": timeout}
-        return await self._request(header, [stdin], timeout, _result)
+        return await self._request(header, [stdin], timeout, answers.result)
 
     async def read(self, path: str) -> bytes:
         """A regular file's content. Raises FileNotFoundError; OSError (EFBIG) beyond 64 MiB."""
@@ -171,8 +155,14 @@ class Session:
         links must not be followed by whoever applies the change. ``left_out`` says what of all
         that there was.
         """
-        header = {"op": "delta", "max_files": _DELTA_FILES, "max_bytes": _DELTA_BYTES}
-        found, self.left_out = await self._request(header, [], self._limits.call_seconds, _changes)
+        header = {
+            "op": "delta",
+            "max_files": answers.DELTA_FILES,
+            "max_bytes": answers.DELTA_BYTES,
+        }
+        found, self.left_out = await self._request(
+            header, [], self._limits.call_seconds, answers.changes
+        )
         return found
 
     def init_pid(self) -> int | None:
@@ -184,12 +174,19 @@ class Session:
         return self._processes.complaint()
 
     async def close(self) -> None:
-        """End the box. Idempotent; returns when no process of it is left."""
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.shield(self._end("closed"))
-        self._processes.release()
+        """End the box. Idempotent; returns when no process of it is left.
+
+        Cancelled, it goes on by itself, and the next call waits for it.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self._end("closed")
+        finally:
+            self._processes.release()
 
     # --- one request -------------------------------------------------------------------------
 
@@ -206,9 +203,9 @@ class Session:
                 raise SandboxDied(f"the sandbox is gone: {self._dead}")
             self._next += 1
             number = self._next
-            exchange = asyncio.create_task(
-                self._exchange({**header, "id": number}, blobs, seconds + GRACE)
-            )
+            header = {**header, "id": number}
+            frame = self._frame(header, blobs)  # what cannot be sent harms nothing
+            exchange = asyncio.create_task(self._exchange(header, frame, seconds + GRACE))
             try:
                 answer, out = await asyncio.shield(exchange)
             except asyncio.CancelledError:
@@ -217,9 +214,9 @@ class Session:
             if answer.get("kind") == "Failure":  # it cannot run commands: no use going on
                 raise await self._died(str(answer.get("failure")))
             try:
-                failure = _failure(answer) if "failure" in answer else None
+                failure = answers.failure(answer) if "failure" in answer else None
                 result = None if failure else read(answer, out)
-            except _NONSENSE as error:
+            except answers.NONSENSE as error:
                 raise await self._died(f"it talks nonsense ({error!r})") from error
         if failure is not None:
             raise failure
@@ -243,12 +240,13 @@ class Session:
             elif not exchange.cancelled():
                 exchange.exception()  # has been seen
 
-    async def _exchange(
-        self, header: dict[str, Any], blobs: list[bytes], seconds: float
-    ) -> _Answer:
+    def _frame(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
+        return wire.pack(header, blobs)
+
+    async def _exchange(self, header: dict[str, Any], frame: bytes, seconds: float) -> _Answer:
         try:
             assert self._writer is not None
-            self._writer.write(wire.pack(header, blobs))
+            self._writer.write(frame)
             async with asyncio.timeout(seconds):
                 await self._writer.drain()
             while True:
@@ -261,7 +259,7 @@ class Session:
                 seconds = float(answer["busy"]) + self._limits.call_seconds + GRACE
         except TimeoutError:
             await self._end(f"no answer to {header['op']} in {seconds:g} s")
-        except (OSError, asyncio.IncompleteReadError, *_NONSENSE) as error:
+        except (OSError, asyncio.IncompleteReadError, *answers.NONSENSE) as error:
             await self._end(str(error))
         said = self.complaint().splitlines()[-1:]
         raise SandboxDied("; ".join([f"the sandbox died: {self._dead}", *said]))
@@ -284,63 +282,13 @@ class Session:
         await self._processes.end()
 
 
-# --- reading what a box answers ------------------------------------------------------------------
-
-
-def _traits(answer: dict[str, Any], _: list[bytes]) -> Traits:
-    overlay, nested, inodes = (bool(answer[name]) for name in ("overlay", "nested", "inodes"))
-    return Traits(overlay, nested, inodes, tuple(map(str, answer["notes"])))
-
-
-def _observation(answer: dict[str, Any], _: list[bytes]) -> Observation:
-    if len(answer["text"]) > _TEXT_LIMIT:
-        raise ValueError("a giant observation")
-    # Without lone surrogates, which no tokenizer and no file takes.
-    text = answer["text"].encode("utf-8", "replace").decode("utf-8")
-    return Observation(text=text, error=answer["error"], seconds=answer["seconds"])
-
-
-def _result(answer: dict[str, Any], blobs: list[bytes]) -> ExecResult:
-    return ExecResult(
-        code=int(answer["code"]),
-        reason=ExecReason(answer["reason"]),
-        stdout=blobs[0].decode("utf-8", "replace"),
-        stderr=blobs[1].decode("utf-8", "replace"),
-        seconds=float(answer["seconds"]),
-    )
-
-
-def _changes(
-    answer: dict[str, Any], blobs: list[bytes]
-) -> tuple[tuple[FileChange, ...], tuple[LeftOut, ...]]:
-    files = answer["files"]
-    if len(files) > _DELTA_FILES or sum(map(len, blobs)) > _DELTA_BYTES:
-        raise ValueError("a delta larger than was asked for")
-    paths = [item["path"] for item in files]
-    if not all(map(_stays_inside, paths)) or len(set(paths)) != len(paths):
-        raise ValueError("a delta with paths that no work tree has")
-    found = [
-        FileChange(item["path"], None if item["deleted"] else blob, bool(item["executable"]))
-        for item, blob in zip(files, blobs, strict=True)
-    ]
-    left_out = [
-        LeftOut(LeftOutReason[reason.upper()], int(count), tuple(map(_shown, paths[:1000])))
-        for reason, (count, paths) in answer["left_out"].items()
-    ]
-    return tuple(found), tuple(left_out)
-
-
-def _shown(path: str) -> str:
-    return path[:200].encode("utf-8", "replace").decode("utf-8")
-
-
-def _stays_inside(path: str) -> bool:
-    path.encode("utf-8")  # surrogates: UnicodeEncodeError, a ValueError
-    parts = path.split("/")
-    return "\0" not in path and not any(part in ("", ".", "..", ".git") for part in parts)
-
-
-def _failure(answer: dict[str, Any]) -> Exception:
-    message, code = str(answer["failure"]), answer.get("errno")
-    # ENOENT becomes FileNotFoundError.
-    return OSError(int(code), message) if code else ValueError(message)
+def _deep(value: object) -> bool:
+    """Whether lists and objects are nested deeper than a box may be asked to read."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        mappings = (one.values() for one in level if isinstance(one, Mapping))
+        lists = (one for one in level if isinstance(one, list | tuple))
+        level = [below for several in (*mappings, *lists) for below in several]
+        if not level:
+            return False
+    return True

@@ -11,14 +11,19 @@ def read(item: Any) -> ToolCall:
     """One entry of a message's ``tool_calls``. Never raises for what it says."""
     entry = item if isinstance(item, dict) else {}
     function, named = entry.get("function"), entry.get("id")
-    call_id = named if isinstance(named, str) else ""
+    call_id = named if isinstance(named, str) and not hermes.flaw(named) else ""
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return ToolCall(name="", call_id=call_id, error="the call names no function")
     name, given = function["name"], function.get("arguments")
+    if problem := hermes.flaw(name):
+        return ToolCall(name="", call_id=call_id, error=problem)
     if given in (None, ""):
         return ToolCall(name=name, call_id=call_id)
     if isinstance(given, dict):  # some servers decode it themselves
-        return ToolCall(name=name, call_id=call_id, arguments=given)
+        problem = hermes.flaw(given)
+        return ToolCall(
+            name=name, call_id=call_id, arguments={} if problem else given, error=problem
+        )
     arguments, error, repaired = _arguments(given)
     return ToolCall(name=name, call_id=call_id, arguments=arguments, error=error, repaired=repaired)
 
@@ -31,11 +36,13 @@ def _arguments(given: Any) -> tuple[dict[str, Any], str | None, bool]:
         value, end, repaired = hermes.decode(given, len(given) - len(given.lstrip()))
         if isinstance(value, str):  # encoded twice
             value, repaired = json.loads(value), True
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return {}, hermes.describe(error, given), False
     if given[end:].strip():
         more = given[end:].strip()[:40]
         return {}, f"unexpected text after the arguments at column {end + 1}: {more!r}", False
     if not isinstance(value, dict):
         return {}, '"arguments" must be a JSON object', False
+    if problem := hermes.flaw(value):
+        return {}, problem, False
     return value, None, repaired

@@ -13,8 +13,9 @@ _FUNCTION = re.compile(r"<function=([^<>\n]*)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]*)>\n?")
 # A closing tag counts where the next tag (or the end) follows: values may quote these tags.
 _CLOSED = re.compile(r"\n?</parameter>(?=\s*(?:<parameter=|</function>|</tool_call>|\Z))")
-_UNCLOSED = re.compile(r"\n?(?=\n\s*<parameter=|</function>\s*(?:</?tool_call>|<function=|\Z))")
-_FOLLOWING = re.compile(r"\s*<tool_call>\s*<function=")
+# What ends a value that has no closing tag: a parameter on a line of its own, the call's own end.
+_NEXT = re.compile(r"<parameter=|</function>\s*(?:</?tool_call>|<function=|\Z)")
+_FOLLOWING = re.compile(r"<tool_call>\s*<function=")
 _END = re.compile(r"\s*</function>")
 
 
@@ -36,24 +37,25 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
     name, end, repaired = function.group(1).strip(), function.end(), False
     arguments: dict[str, str] = {}
     following = _FOLLOWING.search(text, end)
-    limit = following.start() if following else len(text)
+    limit = _trimmed(text, following.start(), end) if following else len(text)
 
     def broken(error: str) -> tuple[ToolCall, int]:
         return ToolCall(name=name, error=error), _skip(text, end)
 
     while parameter := _PARAMETER.match(text, end):
         key = parameter.group(1).strip()
-        closed = _CLOSED.search(text, parameter.end(), limit)
-        unclosed = _UNCLOSED.search(text, parameter.end(), limit)
-        if unclosed and (not closed or unclosed.start() < closed.start()):
-            closed, repaired = unclosed, True
+        tag = _CLOSED.search(text, parameter.end(), limit)
+        closed = tag.span() if tag else (len(text) + 1, 0)
+        unclosed = _unclosed(text, parameter.end(), limit)
+        if unclosed is not None and unclosed < closed[0]:
+            closed, repaired = (unclosed, unclosed), True
         where = _place(text, at, text.index("<", parameter.start()))
-        if not closed:
-            return broken(f"parameter {key} at {where} is not closed with </parameter>")
+        if closed[0] > len(text):
+            return broken(f"parameter {key[:60]} at {where} is not closed with </parameter>")
         if key in arguments:
-            return broken(f"parameter {key} is given twice, again at {where}")
-        arguments[key] = text[parameter.end() : closed.start()]
-        end = closed.end()
+            return broken(f"parameter {key[:60]} is given twice, again at {where}")
+        arguments[key] = text[parameter.end() : closed[0]]
+        end = closed[1]
     finish = _END.match(text, end)
     if finish:
         return ToolCall(name=name, arguments=arguments, repaired=repaired), finish.end()
@@ -63,6 +65,26 @@ def read(text: str, at: int) -> tuple[ToolCall, int]:
         where = _place(text, at, end + skipped if rest else end)
         return broken(f"expected <parameter=KEY> or </function> at {where}, found {rest[:40]!r}")
     return ToolCall(name=name, arguments=arguments, repaired=True), end
+
+
+def _unclosed(text: str, begin: int, limit: int) -> int | None:
+    """Where a value ends that was not closed; None where nothing says so before ``limit``."""
+    for found in _NEXT.finditer(text, begin, limit):
+        blank = _trimmed(text, found.start(), begin)
+        if found.group() != "<parameter=":
+            return found.start() - (text[begin : found.start()].endswith("\n"))
+        line = text.find("\n", blank, found.start())
+        if line >= 0:
+            return line
+    return None
+
+
+def _trimmed(text: str, at: int, begin: int) -> int:
+    """Where the white space before ``at`` begins, not before ``begin``. (A pattern that begins
+    with ``\\s*`` would try every place of a long stretch of it.)"""
+    while at > begin and text[at - 1].isspace():
+        at -= 1
+    return at
 
 
 def _place(text: str, begin: int, at: int) -> str:

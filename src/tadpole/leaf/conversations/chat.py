@@ -79,6 +79,7 @@ class ChatConversation:
             sampling=sampling,
             seed=seed,
         )
+        reply = replace(reply, text=_text(reply.text), reasoning=_text(reply.reasoning))
         if reply.prompt_tokens is not None:
             self._size = reply.prompt_tokens
             if self._fresh:
@@ -154,6 +155,11 @@ class ChatConversation:
             ]
         wrapped = (f"<tool_response>\n{text}\n</tool_response>" for text in texts)
         return [{"role": "user", "content": "\n".join(wrapped)}]
+
+
+def _text(said: str) -> str:
+    """Without half characters: servers that cut an emoji send them, and no file takes them."""
+    return said.encode("utf-8", "replace").decode("utf-8")
 
 
 def _function(call: ToolCall) -> dict[str, Any]:

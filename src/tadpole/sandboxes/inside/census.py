@@ -20,6 +20,11 @@ def share() -> None:
     _alone = False
 
 
+def alone() -> bool:
+    """Whether what is in the box is of its runner and of commands of it, and of nobody else."""
+    return _alone
+
+
 def others() -> "list[int]":
     """Process ids of everything but the box's init and this process."""
     found = [int(name) for name in os.listdir("/proc") if name.isdigit() and not _ours(int(name))]

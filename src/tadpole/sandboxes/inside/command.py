@@ -20,6 +20,7 @@ import time
 
 import census
 import confine
+import shared
 import wire
 from bounded import BoundedOutput
 from child import Child
@@ -80,7 +81,12 @@ class Commands:
             stderr = BoundedOutput(head, tail)
             stderr.feed(text)
             return _result(127, "exited", BoundedOutput(0, 0), stderr, 0.0)
-        return _Run(self, argv, timeout=timeout, stdin=stdin, head=head, tail=tail).finish()
+        running = _Run(self, argv, timeout=timeout, stdin=stdin, head=head, tail=tail)
+        try:
+            return running.finish()
+        finally:
+            if census.alone():
+                shared.clear(bool(self.nested))
 
 
 def _runs(place: str, name: str) -> bool:
@@ -332,7 +338,7 @@ def _seal(commands: Commands, filter_fd: int, status_fd: int) -> "list[str]":
         "--die-with-parent", "--new-session",
         "--ro-bind", "/", "/", "--bind", commands.workdir, commands.workdir,
         "--bind", "/tmp", "/tmp", "--proc", "/proc", "--dev", "/dev",
-        "--size", str(commands.limits["shared"]), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
+        "--bind", "/dev/shm", "/dev/shm", "--remount-ro", "/dev",
         "--chdir", commands.workdir,
         "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--",
     ]

@@ -1,4 +1,4 @@
-"""File operations of the box: copy a tree, read, write, and what has changed.
+"""File operations of the box: copy a tree, read and write.
 
 Standard library only and Python 3.6+: this file runs inside the sandbox. The agent owns the
 tree, so nothing here follows a symbolic link of it, blocks on a FIFO, or trusts a size.
@@ -7,25 +7,14 @@ tree, so nothing here follows a symbolic link of it, blocks on a FIFO, or trusts
 import os
 import stat
 
-LEFT_OUT = frozenset(
-    [".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"]
-)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_CHUNK = 1 << 20
-# Longer paths could not be named on the host, below a directory of its own.
-_LONGEST_PATH, _DEEPEST = 2000, 400
-_NAMED = 1000  # of what is left out for one reason
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    # Path below the work tree, content (None: deleted), executable.
-    Change = tuple[str, bytes | None, bool]
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+CHUNK = 1 << 20
 
 
 def copy_tree(source: int, target: str) -> None:
     """Copy directories, regular files and links from the descriptor ``source`` into ``target``."""
-    destination = os.open(target, _DIRECTORY)
+    destination = os.open(target, DIRECTORY)
     try:
         _copy(source, destination)
     finally:
@@ -38,8 +27,8 @@ def _copy(source: int, target: int) -> None:
         if stat.S_ISDIR(info.st_mode):
             os.mkdir(name, 0o700, dir_fd=target)
             inner, outer = (
-                os.open(name, _DIRECTORY, dir_fd=source),
-                os.open(name, _DIRECTORY, dir_fd=target),
+                os.open(name, DIRECTORY, dir_fd=source),
+                os.open(name, DIRECTORY, dir_fd=target),
             )
             try:
                 _copy(inner, outer)
@@ -50,12 +39,12 @@ def _copy(source: int, target: int) -> None:
         elif stat.S_ISLNK(info.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
         elif stat.S_ISREG(info.st_mode):
-            read = os.open(name, _FILE, dir_fd=source)
+            read = os.open(name, FILE, dir_fd=source)
             mode = stat.S_IMODE(info.st_mode) | 0o600
             write = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=target)
             try:
                 while True:
-                    chunk = os.read(read, _CHUNK)
+                    chunk = os.read(read, CHUNK)
                     if not chunk:
                         break
                     _write_all(write, chunk)
@@ -79,18 +68,19 @@ def read_file(path: str, largest: int) -> bytes:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise FileNotFoundError(2, "not a regular file", path)
-        if info.st_size > largest:
-            raise OSError(27, f"larger than {largest} bytes", path)
-        return _content(descriptor, largest)
+        return content_of(descriptor, largest)
     finally:
         os.close(descriptor)
 
 
-def _content(descriptor: int, largest: int) -> bytes:
+def content_of(descriptor: int, largest: int) -> bytes:
+    """All of an open file. Raises OSError where that is more than ``largest`` bytes."""
+    if os.fstat(descriptor).st_size > largest:
+        raise OSError(27, f"larger than {largest} bytes")
     pieces: list[bytes] = []
     size = 0
     while size <= largest:
-        piece = os.read(descriptor, _CHUNK)
+        piece = os.read(descriptor, CHUNK)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
@@ -103,7 +93,7 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
     parts = path.split("/")
     if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"not a path inside the work tree: {path!r}")
-    here = os.open(root, _DIRECTORY)
+    here = os.open(root, DIRECTORY)
     try:
         for part in parts[:-1]:
             if content is not None:
@@ -111,21 +101,22 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
                     os.mkdir(part, 0o755, dir_fd=here)
                 except FileExistsError:
                     pass
-            inner = os.open(part, _DIRECTORY, dir_fd=here)
+            inner = os.open(part, DIRECTORY, dir_fd=here)
             os.close(here)
             here = inner
         if content is None:
             os.unlink(parts[-1], dir_fd=here)
             return
-        beside = f".box-{os.getpid()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        descriptor = os.open(beside, flags, 0o644, dir_fd=here)
+        descriptor, beside = _beside(here)
         try:
             _write_all(descriptor, content)
             os.fchmod(descriptor, 0o755 if executable else 0o644)
+            os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+        except OSError:
+            os.unlink(beside, dir_fd=here)
+            raise
         finally:
             os.close(descriptor)
-        os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
     except FileNotFoundError:
         if content is not None:
             raise
@@ -133,207 +124,13 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
         os.close(here)
 
 
-class Delta:
-    """What differs between the initial tree and the work tree, regular files only.
-
-    ``max_files`` and ``max_bytes`` bound the result: files of the initial tree come first, new
-    ones after them by path. ``left_out`` has by reason how much else differs, and the first of
-    it: "room" (too many, too large, too deep), "link" (made, led elsewhere or removed), "kind"
-    (a pipe, socket or device), "name" (not UTF-8), "repository" (of git, inside of the tree: its
-    files are in, its history is not). Caches, bytecode and the tree's own .git are not told.
-    """
-
-    def __init__(self, tree, max_files: int, max_bytes: int) -> None:  # type: ignore[no-untyped-def]
-        self._tree, self._max_files, self._room = tree, max_files, max_bytes
-        self._upper: set[str] = set()  # where a regular file stands now
-        self._lower: set[str] = set()  # regular files of the initial tree that may have changed
-        self._links: set[str] = set()  # links of the initial tree that may be gone
-        self._linked: set[str] = set()  # where a link stands now
-        self.left_out: dict[str, tuple[int, list[str]]] = {}
-
-    def collect(self) -> "list[Change]":
-        """A list of (path, content or None, executable), sorted by path."""
-        tree = self._tree
-        if tree.upper is None:
-            top = os.open(tree.workdir, _DIRECTORY)
-            self._walk_lower("")
-        else:
-            top = tree.upper
+def _beside(directory: int) -> "tuple[int, str]":
+    """A new file in a directory: what the agent has put there may be a pipe, or a link."""
+    number = 0
+    while True:
+        name = f".box-{os.getpid()}-{number}"
         try:
-            self._walk(top, "")
-            found: list[Change] = []
-            touched = sorted(self._lower)
-            for path in touched + sorted(self._upper - self._lower):
-                change = self._change(top, path)
-                if change is None:
-                    continue
-                if len(found) >= self._max_files or len(change[1] or b"") > self._room:
-                    self._leave("room", path)
-                    continue
-                self._room -= len(change[1] or b"")
-                found.append(change)
-            for path in sorted(self._links - self._linked - self._upper):
-                self._leave("link", path)
-            return sorted(found, key=lambda change: change[0])
-        finally:
-            if tree.upper is None:
-                os.close(top)
-
-    def _change(self, top: int, path: str) -> "Change | None":
-        before = _regular(self._tree.lower, path, 1 << 40) if path in self._lower else None
-        if path not in self._upper:
-            return None if before is None else (path, None, False)
-        try:
-            after = _regular(top, path, self._room)
-        except OSError:
-            self._leave("room", path)
-            return None
-        if after is None or after == before:
-            return None
-        return (path, after[0], after[1])
-
-    def _walk(self, top: int, path: str) -> None:
-        """Note everything below ``path`` of the upper directory (or of the copied tree)."""
-        for name in _names(top):
-            inner = path + "/" + name if path else name
-            if name == ".git" and path and _stat(self._tree.lower, inner) is None:
-                self._leave("repository", path)
-            if name in LEFT_OUT or name.endswith((".pyc", ".pyo")):
-                continue
-            try:
-                long = len(inner.encode("utf-8")) > _LONGEST_PATH or inner.count("/") > _DEEPEST
-                info = os.stat(name, dir_fd=top, follow_symlinks=False)
-            except UnicodeEncodeError:
-                self._leave("name", inner)
-                continue
-            except OSError:
-                continue
-            if long:
-                self._leave("room", inner)
-            elif stat.S_ISDIR(info.st_mode):
-                self._enter(top, name, inner)
-            elif stat.S_ISREG(info.st_mode):
-                self._upper.add(inner)
-                self._walk_lower(inner)
-            else:  # what stood here before is gone
-                self._walk_lower(inner)
-                if stat.S_ISLNK(info.st_mode):
-                    self._linked.add(inner)
-                    if os.readlink(name, dir_fd=top) != _target(self._tree.lower, inner):
-                        self._leave("link", inner)
-                elif info.st_rdev or not stat.S_ISCHR(info.st_mode):  # else a whiteout
-                    self._leave("kind", inner)
-
-    def _leave(self, reason: str, path: str) -> None:
-        count, paths = self.left_out.get(reason, (0, []))
-        shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
-        self.left_out[reason] = (count + 1, [*paths, shown[:200]][:_NAMED])
-
-    def _enter(self, top: int, name: str, path: str) -> None:
-        try:
-            descriptor = _open_directory(top, name)
-        except OSError:
-            return
-        try:
-            # An upper directory merges with one below unless it is opaque.
-            if self._tree.upper is not None and (
-                _is_opaque(descriptor) or not _is_directory(self._tree.lower, path)
-            ):
-                self._walk_lower(path)
-            self._walk(descriptor, path)
-        finally:
-            os.close(descriptor)
-
-    def _walk_lower(self, path: str) -> None:
-        """Every file and link of the initial tree at or below ``path`` may be gone."""
-        info = _stat(self._tree.lower, path)
-        if info is None:
-            return
-        if stat.S_ISREG(info.st_mode):
-            self._lower.add(path)
-        elif stat.S_ISLNK(info.st_mode):
-            self._links.add(path)
-        elif stat.S_ISDIR(info.st_mode):
-            descriptor = os.open(path or ".", _DIRECTORY, dir_fd=self._tree.lower)
-            try:
-                for name in os.listdir(descriptor):
-                    if name not in LEFT_OUT and not name.endswith((".pyc", ".pyo")):
-                        self._walk_lower(path + "/" + name if path else name)
-            finally:
-                os.close(descriptor)
-
-
-def _names(descriptor: int) -> "list[str]":
-    try:
-        return sorted(os.listdir(descriptor))
-    except OSError:
-        return []
-
-
-def _open_directory(top: int, name: str) -> int:
-    try:
-        return os.open(name, _DIRECTORY, dir_fd=top)
-    except PermissionError:  # mode 000: it is ours, so we may change that
-        os.chmod(name, 0o700, dir_fd=top)
-        return os.open(name, _DIRECTORY, dir_fd=top)
-
-
-def _is_opaque(descriptor: int) -> bool:
-    try:
-        return os.getxattr(descriptor, "user.overlay.opaque") == b"y"
-    except OSError:
-        return False
-
-
-def _stat(top: int, path: str) -> "os.stat_result | None":
-    """Like lstat, and None also where a directory on the way is a symbolic link."""
-    here, parts = os.dup(top), path.split("/") if path else ["."]
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, _DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = inner
-        return os.stat(parts[-1], dir_fd=here, follow_symlinks=False)
-    except OSError:
-        return None
-    finally:
-        os.close(here)
-
-
-def _target(top: int, path: str) -> "str | None":
-    """Where a link leads; None where there is none. The tree is the host's: none on the way."""
-    try:
-        return os.readlink(path, dir_fd=top)
-    except OSError:
-        return None
-
-
-def _is_directory(top: int, path: str) -> bool:
-    info = _stat(top, path)
-    return info is not None and stat.S_ISDIR(info.st_mode)
-
-
-def _regular(top: int, path: str, largest: int) -> "tuple[bytes, bool] | None":
-    """(content, executable) of a regular file; None where there is none. OSError: too large."""
-    here, parts = os.dup(top), path.split("/")
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, _DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = inner
-        try:
-            descriptor = os.open(parts[-1], _FILE, dir_fd=here)
-        except PermissionError:
-            os.chmod(parts[-1], 0o600, dir_fd=here)
-            descriptor = os.open(parts[-1], _FILE, dir_fd=here)
-    finally:
-        os.close(here)
-    try:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            return None
-        if info.st_size > largest:
-            raise OSError(27, "too large")
-        return _content(descriptor, largest), bool(info.st_mode & 0o100)
-    finally:
-        os.close(descriptor)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            return os.open(name, flags, 0o644, dir_fd=directory), name
+        except FileExistsError:
+            number += 1

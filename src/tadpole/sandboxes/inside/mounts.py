@@ -82,7 +82,7 @@ def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
         files.copy_tree(lower, workdir)
         return Tree(workdir, lower, None), notes
 
-    for name, mode in (("upper", 0o755), ("work", 0o755), ("tmp", 0o1777)):
+    for name, mode in (("upper", 0o755), ("work", 0o755), ("tmp", 0o1777), ("shm", 0o1777)):
         os.mkdir(os.path.join(SCRATCH, name))
         os.chmod(os.path.join(SCRATCH, name), mode)
     lower = os.open(LOWER, os.O_RDONLY | os.O_DIRECTORY)
@@ -93,7 +93,8 @@ def prepare(workdir: str, disk: int, inodes: int) -> "tuple[Tree, list[str]]":
         files.copy_tree(lower, SCRATCH + "/upper")
         _mount(SCRATCH + "/upper", workdir, kind=None, flags=_MS_BIND)
         upper = None
-    _mount(SCRATCH + "/tmp", "/tmp", kind=None, flags=_MS_BIND)
+    for name, place in (("tmp", "/tmp"), ("shm", "/dev/shm")):  # one bound for all of them
+        _mount(f"{SCRATCH}/{name}", place, kind=None, flags=_MS_BIND)
     # The overlay and the descriptors keep what they need: nobody else gets at these by path.
     _detach(SCRATCH)
     # The host's mounts are locked to us, so this one is covered instead.

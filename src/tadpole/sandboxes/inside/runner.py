@@ -7,12 +7,14 @@ with it, when the controller closes the wire or dies.
 """
 
 import _signal as signal
+import errno
 import os
 import resource
 import time
 
 import command
 import confine
+import delta
 import files
 import mounts
 import wire
@@ -56,10 +58,10 @@ class Runner:
                 self._tree.reopen()
             try:
                 answer, out = getattr(self, "_" + header["op"])(header, blobs)
-            except (OSError, ValueError, command.Failure) as error:
+            except (OSError, ValueError, MemoryError, command.Failure) as error:
                 answer = {
                     "failure": _words(error),
-                    "errno": getattr(error, "errno", None),
+                    "errno": _number(error),
                     "kind": type(error).__name__,
                 }
                 out = []
@@ -164,13 +166,13 @@ class Runner:
         return {}, []
 
     def _delta(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
-        delta = files.Delta(self._tree, header["max_files"], header["max_bytes"])
-        found = delta.collect()
+        changed = delta.Delta(self._tree, header["max_files"], header["max_bytes"])
+        found = changed.collect()
         listed = [
             {"path": path, "deleted": content is None, "executable": executable}
             for path, content, executable in found
         ]
-        return {"files": listed, "left_out": delta.left_out}, [item[1] or b"" for item in found]
+        return {"files": listed, "left_out": changed.left_out}, [item[1] or b"" for item in found]
 
     def _interrupted(self) -> bool:
         header, _ = self._receive()
@@ -202,8 +204,15 @@ class Runner:
             raise ToolTimeout()
 
 
+def _number(error: Exception) -> "int | None":
+    number = errno.ENOMEM if isinstance(error, MemoryError) else None
+    return getattr(error, "errno", number)
+
+
 def _words(error: Exception) -> str:
     """Without the number, which travels beside it."""
+    if isinstance(error, MemoryError):
+        return "more memory than the box's own process may take"
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.strerror}: {error.filename}" if error.filename else error.strerror

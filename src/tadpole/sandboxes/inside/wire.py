@@ -36,9 +36,15 @@ _encode = make_encoder(
 
 
 def pack(header: "dict[str, Any]", blobs: "list[bytes]") -> bytes:
-    """One frame. The header learns the blobs' lengths."""
+    """One frame. The header learns the blobs' lengths.
+
+    Raises TypeError for what JSON cannot hold, ValueError for what is too large to be read.
+    """
     header = dict(header, blobs=[len(blob) for blob in blobs])
     body = "".join(_encode(header, 0)).encode()
+    largest = max([len(body), *header["blobs"]])
+    if largest > LARGEST:
+        raise ValueError(f"{largest} bytes are too many for one message")
     return b"".join([LENGTH.pack(len(body)), body, *blobs])
 
 
