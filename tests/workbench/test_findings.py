@@ -5,9 +5,10 @@ from making import edit
 
 from tadpole.errors import ConfigError
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.base import Base
 from tadpole.workbench.finding import Action, Check, Severity
-from tadpole.workbench.oddtext import odd_text, visible
+from tadpole.workbench.oddtext import odd_text
 from tadpole.workbench.policy import GatePolicy, read_policy
 from tadpole.workbench.pythoncode import python_findings
 from tadpole.workbench.riskypath import line_counts, risky_paths

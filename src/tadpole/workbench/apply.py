@@ -19,10 +19,10 @@ from pathlib import Path
 from tadpole.errors import UsageError
 from tadpole.repos import files
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.base import read_path
 from tadpole.workbench.change import FileDelta
 from tadpole.workbench.gate import Verdict
-from tadpole.workbench.oddtext import visible
 from tadpole.workbench.passport import Ruling
 from tadpole.workbench.proposal import Proposal
 from tadpole.workbench.usergit import UserGit

@@ -71,7 +71,9 @@ def read_base(repository: UserGit, *, dirty: bool, commit: str = "") -> Base:
         else:
             found[entry.path] = FileChange(entry.path, content, entry.mode == "100755")
     modules = [entry.path for entry in entries if entry.mode == "160000"]
-    return Base(commit, False, found, links, tuple(f"submodule {visible(m)} left out" for m in modules))
+    return Base(
+        commit, False, found, links, tuple(f"submodule {visible(m)} left out" for m in modules)
+    )
 
 
 def _refuse_odd(entries: list[TreeEntry]) -> None:
@@ -104,8 +106,8 @@ def _refuse_huge(root: Path, paths: list[str]) -> None:
             total += info.st_size if stat.S_ISREG(info.st_mode) else 0
     if total > MOST:
         raise SourceError(
-            f"the work tree holds {total / 2**30:.1f} GiB that git does not ignore: name what is no "
-            "source in .gitignore, or leave --dirty out"
+            f"the work tree holds {total / 2**30:.1f} GiB that git does not ignore: name what "
+            "is no source in .gitignore, or leave --dirty out"
         )
 
 

@@ -6,7 +6,7 @@ characters: CVE-2021-42574), and terminal escape codes in file names, code, or a
 
 import unicodedata
 
-from tadpole.visible import visible as visible
+from tadpole.visible import visible
 from tadpole.workbench.change import Change
 from tadpole.workbench.finding import Check, Finding, Severity
 

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tadpole.errors import UsageError
+from tadpole.visible import visible
 from tadpole.workbench.finding import Finding
 from tadpole.workbench.gate import Verdict
 from tadpole.workbench.job import now
 from tadpole.workbench.key import SigningKey
-from tadpole.workbench.oddtext import visible
 from tadpole.workbench.passport import Decision, Ruling
 from tadpole.workbench.proposal import Proposal, load, save_passport
 from tadpole.workbench.show import View, view

@@ -9,6 +9,7 @@ from tadpole.trace import ToolCall
 
 _NAME = re.compile(r'"name"\s*:\s*"(\w+)"')
 _BARE = re.compile(r'\{\s*"(?:name|arguments)"\s*:')
+HALF = "the call holds half a surrogate pair, which is no text: write the character itself"
 _END = re.compile(r"</?tool_call>|\Z")
 
 
@@ -67,6 +68,20 @@ def decode(text: str, begin: int) -> tuple[Any, int, bool]:
     return value, begin + end, True
 
 
+def torn(value: Any) -> bool:
+    """Whether JSON holds half a surrogate pair: no file, process or record takes one."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def whole(text: str) -> str:
+    """``text`` with a replacement character for each half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def describe(error: Exception, body: str) -> str:
     """What is wrong with ``body``, and where."""
     if not body.strip():
@@ -82,11 +97,15 @@ def describe(error: Exception, body: str) -> str:
 def _call(value: Any) -> ToolCall:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return ToolCall(name="", error='a call is a JSON object with "name" and "arguments"')
+    if torn(value):
+        return ToolCall(name=whole(value["name"]), error=HALF)
     name, key = value["name"], "arguments" if "arguments" in value else "parameters"
     arguments, repaired = value.get(key), key != "arguments"
     if isinstance(arguments, str):
         with contextlib.suppress(json.JSONDecodeError, RecursionError):
             arguments, repaired = json.loads(arguments), True
+            if torn(arguments):
+                return ToolCall(name=name, error=HALF)
     if not isinstance(arguments, dict):
         return ToolCall(name=name, error='"arguments" must be a JSON object')
     return ToolCall(name=name, arguments=arguments, repaired=repaired)

@@ -11,13 +11,15 @@ def read(item: Any) -> ToolCall:
     """One entry of a message's ``tool_calls``. Never raises for what it says."""
     entry = item if isinstance(item, dict) else {}
     function, named = entry.get("function"), entry.get("id")
-    call_id = named if isinstance(named, str) else ""
+    call_id = hermes.whole(named) if isinstance(named, str) else ""
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return ToolCall(name="", call_id=call_id, error="the call names no function")
-    name, given = function["name"], function.get("arguments")
+    name, given = hermes.whole(function["name"]), function.get("arguments")
     if given in (None, ""):
         return ToolCall(name=name, call_id=call_id)
     if isinstance(given, dict):  # some servers decode it themselves
+        if hermes.torn(given):
+            return ToolCall(name=name, call_id=call_id, error=hermes.HALF)
         return ToolCall(name=name, call_id=call_id, arguments=given)
     arguments, error, repaired = _arguments(given)
     return ToolCall(name=name, call_id=call_id, arguments=arguments, error=error, repaired=repaired)
@@ -38,4 +40,6 @@ def _arguments(given: Any) -> tuple[dict[str, Any], str | None, bool]:
         return {}, f"unexpected text after the arguments at column {end + 1}: {more!r}", False
     if not isinstance(value, dict):
         return {}, '"arguments" must be a JSON object', False
+    if hermes.torn(value):
+        return {}, hermes.HALF, False
     return value, None, repaired
