@@ -72,7 +72,7 @@ def torn(value: Any) -> bool:
     """Whether JSON holds half a surrogate pair: no file, process or record takes one."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):  # the latter: nor one that is nested so deeply
         return True
     return False
 
