@@ -280,8 +280,13 @@ def test_a_button_that_is_pressed_twice_is_one_decision(browser: Browser, made: 
         )
         for _ in range(2)
     ]
-    for press in presses:
-        press.start()
+    with browser.page.lock:  # until both have been heard
+        for press in presses:
+            press.start()
+        deadline = time.monotonic() + 60
+        while sum("process_request" in one.name for one in threading.enumerate()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     for press in presses:
         press.join(20)
     assert [answer.status for answer, _ in answers] == [200, 200]
