@@ -17,6 +17,8 @@ from rich.progress import Progress as RichProgress
 from rich.progress import Task as RichTask
 from rich.text import Text
 
+from tadpole.visible import visible
+
 QUIET_SECONDS = 5.0  # plain lines are no closer than this
 BEAT_SECONDS = 30.0  # ... and no further apart
 
@@ -93,7 +95,7 @@ class Progress:
         """One line of activity, above the bars."""
         if not self._quiet:
             with self._lock:
-                self._console.print(Text(line))
+                self._console.print(Text(visible(line, lines=True)))
 
     @contextmanager
     def task(self, what: str, total: float | None = None, done: float = 0) -> Iterator[Bar]:

@@ -168,7 +168,9 @@ def test_the_yield_of_a_run_as_table_json_and_page(
     assert done.returncode == 2 and "holds no journal of task making" in one_line(done.stderr)
 
 
-@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, code: int):
     fifo = run.table("eval")
     os.mkfifo(fifo)

@@ -134,10 +134,26 @@ def test_a1_an_allowed_prefix_lets_nothing_else_pass(command):
         "{ rm x; }",
         "git push --force",
         "cd x && git push",
+        # Between the words of a denied command there may be options, with values or without.
+        "git -C . push",
+        "git --no-pager push",
+        "git -c a.b=c --git-dir x push",
+        # A whole line in one word.
+        "trap 'git push' EXIT",
+        "env -S 'git push'",
+        "su -c 'cd x; git push'",
+        "script -c 'git push' /dev/null",
+        "ssh localhost git push",
+        "time -p git push",
     ],
 )
 def test_what_is_denied_is_denied_wherever_it_hides(command):
     assert POLICY.decide(command).approval is DENY
+
+
+@pytest.mark.parametrize("command", ["git log push", "git stash push x", "echo 'git push'"])
+def test_what_only_names_it_is_not_denied(command):
+    assert POLICY.decide(command).approval is not DENY
 
 
 def test_nothing_is_allowed_by_an_empty_policy():

@@ -289,3 +289,22 @@ def test_reasoning_is_kept_apart(text, opened, expected):
 def test_the_format_is_the_one_that_the_template_teaches():
     assert format_of("... <function=example_function_name> ...") is XML
     assert format_of("... <tool_call> ...") is HERMES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "Bash", "arguments": {"command": "echo \\ud800"}}',
+        '{"name": "Bash", "arguments": "{\\"command\\": \\"\\\\udfff\\"}"}',
+        '{"name": "B\\ud800", "arguments": {}}',
+    ],
+)
+def test_half_a_surrogate_pair_is_told_and_stays_out_of_the_record(body):
+    (call,) = parse(tagged(body), HERMES)
+    assert "half a surrogate pair" in call.error and call.arguments == {}
+    assert call.model_dump_json()
+    for arguments in ('{"command": "\\ud800"}', {"command": "\ud800"}):
+        made = native.read({"id": "\udc00", "function": {"name": "Bash", "arguments": arguments}})
+        assert "half a surrogate pair" in made.error and made.model_dump_json()
+    (sound,) = parse(tagged(READ.replace("a.py", "\\ud83d\\ude00")), HERMES)
+    assert sound.arguments == {"file_path": "\U0001f600"}

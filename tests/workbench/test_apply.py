@@ -1,6 +1,8 @@
 """Writing an approved proposal into a repository, and everything for which that is refused."""
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,8 +73,9 @@ def test_a_branch_gets_one_commit_that_names_the_passport(repo: Path):
     assert after[".git/index"] == before[".git/index"]
     with pytest.raises(UsageError, match="is there already"):
         apply.to_branch(made, UserGit(repo), "fix/add", WHEN)
-    with pytest.raises(UsageError, match="cannot be a branch"):
-        apply.to_branch(made, UserGit(repo), "a..b", WHEN)
+    for name in ("a..b", "-x", "HEAD", "a b", ""):
+        with pytest.raises(UsageError, match="cannot be a branch"):
+            apply.to_branch(made, UserGit(repo), name, WHEN)
 
 
 def test_nothing_is_applied_without_an_approval(repo: Path):
@@ -126,6 +129,7 @@ def test_all_or_nothing_and_nothing_through_a_link(repo: Path, tmp_path: Path):
     files = {"README.md": None, "aaa/bbb/x.py": "x\n", "calc.py": FIXED, "lib/new.py": "x\n"}
     made = approved(repo, files)
     (repo / "lib").symlink_to(outside)
+    (repo / "README.md").chmod(0o640)  # what was removed comes back as it was
     before = census(repo)
     with pytest.raises(UsageError, match="lib is no plain directory"):
         apply.to_work_tree(made, UserGit(repo))
@@ -192,3 +196,51 @@ def test_the_key_is_the_persons_alone(tmp_path: Path):
     file.chmod(0o640)
     with pytest.raises(UsageError, match="chmod 600"):
         SigningKey.open(tmp_path / "c")
+
+
+def other_state(repo: Path, scratch: Path, state: str) -> Path:
+    """A repository as a person may have left it."""
+    if state == "sha256":
+        shutil.rmtree(repo / ".git")
+        git(repo, "init", "-q", "-b", "main", "--object-format=sha256")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "all")
+    elif state == "detached":
+        git(repo, "checkout", "-q", "--detach")
+    elif state == "shallow":
+        put(repo, {"new.txt": "n\n"})
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "second")
+        git(scratch, "clone", "-q", "--depth", "1", repo.as_uri(), "shallow")
+        return scratch / "shallow"
+    elif state == "worktree":
+        git(repo, "worktree", "add", "-q", "-b", "side", str(scratch / "side"))
+        return scratch / "side"
+    else:  # in the middle of a merge, or of a rebase, of another file
+        git(repo, "checkout", "-q", "-b", "other")
+        put(repo, {"README.md": "theirs\n"})
+        git(repo, "commit", "-aqm", "theirs")
+        git(repo, "checkout", "-q", "main")
+        put(repo, {"README.md": "ours\n"})
+        git(repo, "commit", "-aqm", "ours")
+        with pytest.raises(subprocess.CalledProcessError):
+            git(repo, state, "other")
+    return repo
+
+
+@pytest.mark.parametrize("state", ["sha256", "detached", "shallow", "worktree", "merge", "rebase"])
+def test_a_repository_in_any_state(repo: Path, tmp_path: Path, state: str):
+    place = other_state(repo, tmp_path, state)
+    git(repo, "config", "user.name", "Somebody")
+    git(repo, "config", "user.email", "somebody@example.org")
+    git(place, "config", "user.name", "Somebody")
+    git(place, "config", "user.email", "somebody@example.org")
+    before, head = git(place, "status", "--porcelain=v2"), git(place, "rev-parse", "HEAD")
+    made = approved(place, {"calc.py": FIXED})
+    commit = apply.to_branch(made, UserGit(place), "fix/add", WHEN)
+    assert git(place, "show", "fix/add:calc.py") == FIXED.strip()
+    assert git(place, "rev-parse", "fix/add^") == head and len(commit) == len(head)
+    assert git(place, "status", "--porcelain=v2") == before
+    apply.to_work_tree(made, UserGit(place))
+    assert (place / "calc.py").read_text() == FIXED
+    assert git(place, "rev-parse", "HEAD") == head

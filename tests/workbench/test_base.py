@@ -50,6 +50,9 @@ def test_no_program_that_the_repository_names_is_started(repo: Path, tmp_path: P
     git(repo, "config", "filter.x.required", "true")
     git(repo, "config", "core.hooksPath", str(repo / "hooks"))
     git(repo, "config", "commit.gpgSign", "true")
+    for event in ("post-index-change", "reference-transaction"):  # git has these since 2.54
+        git(repo, "config", f"hook.its=own.{event}.event", event)
+        git(repo, "config", f"hook.its=own.{event}.command", str(evil))
     for hook in ("pre-commit", "post-index-change", "reference-transaction", "post-checkout"):
         trap(repo / "hooks" / hook, mark)
     # The traps work: git as a person calls it does run them.
@@ -68,6 +71,10 @@ def test_no_program_that_the_repository_names_is_started(repo: Path, tmp_path: P
     made = user.commit(tree, user.head(), "m\n", Person("S", "s@example.org"), "1700000000 +0000")
     user.create_branch("made", made)
     assert not mark.exists()
+    # As every git that is started here sees them, also one that is too old to run them.
+    for event in ("post-index-change", "reference-transaction"):
+        seen = user._git("config", "--get", f"hook.its=own.{event}.enabled")
+        assert seen.stdout == b"false\n"
     assert git(repo, "-c", "core.hooksPath=/dev/null", "cat-file", "-p", "made:n.py") == "new"
 
 
@@ -139,6 +146,9 @@ def test_what_is_no_repository_is_one_clear_line(tmp_path: Path, repo: Path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(SourceError, match="in no git repository"):
         UserGit(tmp_path / "plain")
+    for none in (repo / "tset", repo / "calc.py"):  # not the repository around it
+        with pytest.raises(SourceError, match="is no directory"):
+            UserGit(none)
     git(tmp_path / "plain", "init", "-q", "-b", "trunk")
     with pytest.raises(SourceError, match=r"branch trunk of .* has no commit yet"):
         read_base(UserGit(tmp_path / "plain"), dirty=False)
@@ -184,6 +194,49 @@ def test_the_environment_is_the_given_the_active_or_the_repositorys(repo: Path, 
     assert find(repo, mine, {"VIRTUAL_ENV": str(active)}).venv == mine
     with pytest.raises(UsageError, match="no virtual environment"):
         find(repo, tmp_path / "none", {})
+
+
+async def test_a_tree_that_no_git_makes_is_refused(repo: Path, tmp_path: Path):
+    """A file that is also a directory, and a name that no file system takes."""
+    tree, blob = (git(repo, "rev-parse", f"HEAD{part}") for part in ("^{tree}", ":calc.py"))
+    both = b"100644 a\0" + bytes.fromhex(blob) + b"40000 a\0" + bytes.fromhex(tree)
+    argv = ["git", "-C", str(repo), "hash-object", "-w", "-t", "tree", "--literally", "--stdin"]
+    made = subprocess.run(argv, input=both, capture_output=True, check=True).stdout.decode().strip()
+    git(repo, "update-ref", "HEAD", git(repo, "commit-tree", made, "-m", "evil"))
+    with pytest.raises(SourceError, match="'a' as a file and as a directory"):
+        read_base(UserGit(repo), dirty=False)
+    hostile_commit(repo, "x" * 300)
+    with pytest.raises(SourceError, match="too long to be written"):
+        await write_tree(read_base(UserGit(repo), dirty=False), tmp_path / "tree")
+
+
+@pytest.mark.parametrize("where", ["file", "setting"])
+def test_what_a_person_ignores_everywhere_is_not_read(
+    repo: Path, own_directories: Path, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    monkeypatch.setenv("HOME", str(own_directories))
+    ignored = own_directories / ("config/git/ignore" if where == "file" else "mine")
+    put(own_directories, {str(ignored.relative_to(own_directories)): "*.key\n"})
+    if where == "setting":
+        git(repo, "config", "core.excludesFile", "~/mine")
+    put(repo, {"my.key": "very secret\n", "new.py": "n\n"})
+    base = read_base(UserGit(repo), dirty=True)
+    assert "new.py" in base.files and "my.key" not in base.files
+
+
+def test_a_work_tree_of_gibibytes_is_refused_before_it_is_read(repo: Path):
+    for number in range(9):
+        with (repo / f"data{number}").open("wb") as stream:
+            stream.truncate(255 << 20)
+    with pytest.raises(SourceError, match=r"holds 2\.2 GiB that git does not ignore"):
+        read_base(UserGit(repo), dirty=True)
+
+
+def test_an_environment_that_leads_back_to_the_repository_is_none(repo: Path):
+    """A box would show all of it, with what git ignores."""
+    put(repo, {"pyvenv.cfg": "home = /usr/bin\n"})
+    (repo / ".venv").symlink_to(".")
+    assert find(repo, None, {}).venv is None
 
 
 def test_a_second_work_tree_is_a_repository_too(repo: Path, tmp_path: Path):

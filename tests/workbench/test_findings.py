@@ -5,9 +5,10 @@ from making import edit
 
 from tadpole.errors import ConfigError
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.base import Base
 from tadpole.workbench.finding import Action, Check, Severity
-from tadpole.workbench.oddtext import odd_text, visible
+from tadpole.workbench.oddtext import odd_text
 from tadpole.workbench.policy import GatePolicy, read_policy
 from tadpole.workbench.pythoncode import python_findings
 from tadpole.workbench.riskypath import line_counts, risky_paths
@@ -37,6 +38,13 @@ def rules(before: dict, after: dict) -> list[tuple[str, int]]:
         ("import pickle\npickle.loads(x)\n", "deserialization"),
         ("import yaml\nyaml.load(x)\n", "deserialization"),
         ("import ctypes\nctypes.CDLL(x)\n", "native"),
+        ("import os\nos.posix_spawn(x, y, z)\n", "process"),
+        # By another name, or handed to something else that calls it.
+        ("import subprocess\nrun = subprocess.run\n", "process"),
+        ("map(eval, x)\n", "evaluation"),
+        ("import functools, os\nfunctools.partial(os.system, x)\n", "process"),
+        ("import pickle\nload = pickle.loads\n", "deserialization"),
+        ("from subprocess import *\n", "process"),
     ],
 )
 def test_a_dangerous_call_is_found_where_it_is_new(code: str, rule: str):
@@ -49,6 +57,10 @@ def test_a_dangerous_call_is_found_where_it_is_new(code: str, rule: str):
 def test_what_only_looks_dangerous_is_not_found():
     code = "re.compile(x)\nmodel.eval()\ndef system(): pass\nsystem()\nself.exec(x)\nevaluate(1)\n"
     assert rules({}, {"a.py": code}) == []
+    own = "commands = []\ncommands.append(1)\ndef f(socket):\n    socket.send(1)\n"
+    assert rules({}, {"a.py": own}) == []
+    named = "import subprocess as s\ntry:\n    f(s.PIPE)\nexcept s.TimeoutExpired:\n    g()\n"
+    assert rules({}, {"a.py": named}) == []
 
 
 @pytest.mark.parametrize(
@@ -60,12 +72,19 @@ def test_what_only_looks_dangerous_is_not_found():
             "for x in y:\n    try:\n        f()\n    except KeyError:\n        continue\n",
             Severity.LOW,
         ),
+        ("from contextlib import suppress\nwith suppress(Exception):\n    f()\n", Severity.MEDIUM),
+        ("import contextlib\nwith contextlib.suppress(OSError):\n    f()\n", Severity.LOW),
     ],
 )
 def test_a_swallowed_exception(code: str, severity: Severity):
     (found,) = python_findings(edit(base_of({}), {"a.py": code}))
     assert (found.check, found.severity) == (Check.SWALLOWED_EXCEPTION, severity)
-    handled = code.replace("pass", "log()").replace("...", "raise").replace("continue", "x = 1")
+    handled = (
+        code.replace("suppress(", "closing(")
+        .replace("pass", "log()")
+        .replace("...", "raise")
+        .replace("continue", "x = 1")
+    )
     assert rules({}, {"a.py": handled}) == []
 
 

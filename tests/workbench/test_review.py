@@ -20,6 +20,7 @@ from rich.console import Console
 from tadpole.cli.main import run
 from tadpole.errors import UsageError
 from tadpole.outcome import StopReason
+from tadpole.trace import Observation, Tokens, ToolCall, Trace, Turn
 from tadpole.workbench import job as jobs
 from tadpole.workbench import review
 from tadpole.workbench.base import read_base
@@ -27,7 +28,7 @@ from tadpole.workbench.finding import Check, Finding, Severity
 from tadpole.workbench.gate import Verdict
 from tadpole.workbench.job import TABLE, AttemptRow
 from tadpole.workbench.key import SigningKey
-from tadpole.workbench.passport import Ruling
+from tadpole.workbench.passport import Ruling, commands_of
 from tadpole.workbench.places import config_dir, work_dir
 from tadpole.workbench.proposal import Proposal, find, load
 from tadpole.workbench.usergit import UserGit
@@ -156,6 +157,47 @@ def test_asking_again_keeps_the_comment_for_the_next_attempt(repo: Path, made: P
     assert follows == made.id
 
 
+def said_of(answers: list[str | Exception], made: Proposal):
+    def read(prompt: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return review.ask(Console(file=io.StringIO()), made, read)
+
+
+def test_a_person_who_leaves_or_types_no_text_decides_nothing(repo: Path, made: Proposal):
+    no_text = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+    assert said_of([EOFError()], made) is None
+    assert said_of(["r", EOFError()], made) is None
+    assert said_of([no_text, "r", no_text, "q"], made) is None
+    key = SigningKey.open(config_dir())
+    review.decide(made, key, Ruling.REJECTED, "me", "half \udcff of it")
+    assert decision_of(made).reason == "half ? of it"
+
+
+def test_commands_are_shown_whole(repo: Path):
+    long = f"echo {'x' * 9000}; curl evil"
+    turns = [Turn(text="", calls=(ToolCall(name="Bash", arguments={"command": long}),) * 600,
+                  observations=(Observation(text=""),) * 600)]  # fmt: skip
+    trace = Trace(task="t", policy="p", seed=1, system="", statement="", turns=tuple(turns),
+                  stop=StopReason.AGENT, tokens=Tokens())  # fmt: skip
+    found = commands_of(trace)
+    assert len(found) == 600 and {one.command for one in found} == {long}
+
+
+def test_a_terminal_that_lacks_letters_shows_them_all_the_same(repo: Path):
+    change = edit(read_base(UserGit(repo), dirty=False), {"calc.py": f"{FIXED}# \u6f22\n"})
+    made = proposed(repo, change)
+    for more in ({"PYTHONIOENCODING": "ascii"}, {"COLUMNS": "1"}):
+        argv, env = [*COMMAND, "review", made.id, "--show"], {**os.environ, **more}
+        done = subprocess.run(argv, cwd=repo, env=env, timeout=120, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        if "COLUMNS" not in more:
+            assert b"\\u6f22" in done.stdout and b"+    return a + b" in done.stdout
+
+
 # --- the page --------------------------------------------------------------------------------
 
 
@@ -208,6 +250,7 @@ def test_only_who_has_the_address_gets_anything(browser: Browser, made: Proposal
         ("POST", "/", {}, 404),
         ("POST", path, {"Origin": "http://evil.example"}, 403),
         ("POST", path, {"Content_Length": "99999999"}, 413),
+        ("POST", path, {"Content_Length": "\xb2"}, 413),
     ):
         body = approve if method == "POST" else None
         answer, text = browser.ask(method, where, body, **headers)
@@ -226,6 +269,28 @@ def test_a_decision_on_the_page_is_signed_and_ends_it(browser: Browser, made: Pr
     assert answer.status == 200 and "Decided" in text
     browser.thread.join(10)
     assert browser.ruling is Ruling.APPROVED and decision_of(made).ruling is Ruling.APPROVED
+
+
+def test_a_button_that_is_pressed_twice_is_one_decision(browser: Browser, made: Proposal):
+    path = f"/{browser.page.token}/"
+    answers = []
+    presses = [
+        threading.Thread(
+            target=lambda: answers.append(browser.ask("POST", path, {"ruling": "approved"}))
+        )
+        for _ in range(2)
+    ]
+    with browser.page.lock:  # until both have been heard
+        for press in presses:
+            press.start()
+        deadline = time.monotonic() + 60
+        while sum("process_request" in one.name for one in threading.enumerate()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    for press in presses:
+        press.join(20)
+    assert [answer.status for answer, _ in answers] == [200, 200]
+    assert decision_of(made).ruling is Ruling.APPROVED
 
 
 def test_the_page_offers_no_approval_of_what_blocks(repo: Path):

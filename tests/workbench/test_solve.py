@@ -8,8 +8,10 @@ import pytest
 from making import FIXED, call, census, git, job_for, put, solver
 from plain_venv import plain_venv
 
+from tadpole.cli.bench import say_event
 from tadpole.errors import UsageError
 from tadpole.outcome import StopReason
+from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.workbench import job as jobs
 from tadpole.workbench.base import read_base
@@ -88,6 +90,30 @@ async def test_a_job_goes_on_where_it_was_and_says_when_nothing_was_changed(
     assert said[-1] == told
     with pytest.raises(UsageError, match="no unfinished job"):
         jobs.newest(work_dir(repo), print)
+
+
+async def test_what_a_model_says_and_what_cannot_run_is_told(
+    repo: Path, tmp_path: Path, engine, capsys
+):
+    events: list[Event] = []
+    run, job, base = begun(repo)
+    odd = '<tool_call>\n{"name": "\\u001b[2J", "arguments": {"a\\u001b[2J": 1}}\n</tool_call>'
+    torn = '<tool_call>{"name": "Bash", "arguments": {"command": "\\ud800"}}</tool_call>'
+    turns = [f"I look around.\n{odd}", torn, "Nothing to do."]
+    (row,) = await solve(bench_of(engine, tmp_path, events), run, job, base, solver(engine, turns))
+    assert (row.stop, row.turns) == (StopReason.AGENT, 3)
+    kinds = [event.kind for event in events]
+    assert kinds == [EventKind.SAY, EventKind.CALL, EventKind.CALL, EventKind.STOP]
+    assert events[0].text == "I look around." and events[1].error
+    assert "half a surrogate pair" in events[2].text
+    for event in events:
+        assert event.model_dump_json()
+        say_event(Progress(), event)
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert (
+        "[0] I look around.\n[0] ! \\x1b[2J a\\x1b[2J=1: not run: there is no such tool\n" in told
+    )
 
 
 async def test_an_interruption_leaves_no_box_no_tree_and_no_half_row(

@@ -22,7 +22,10 @@ from tadpole.leaf.profile import make_profile
 from tadpole.models.openai_chat import OpenAIChat
 from tadpole.protocols import Sampling
 from tadpole.settings import LeafConfig, ProfileName
+from tadpole.workbench import job as jobs
 from tadpole.workbench.leafsolver import LeafSolver
+from tadpole.workbench.places import work_dir
+from tadpole.workbench.proposal import directories
 from tadpole.workbench.solve import solve
 from tadpole.workbench.solver import Event, EventKind
 from tests.chat_server import Server, call, completion
@@ -184,3 +187,21 @@ def test_a_served_model_loads_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_asking_again_is_as_before_but_for_what_is_typed(repo: Path, server: Server):
+    put(repo, {"new.txt": "not committed\n"})
+    server.script = [FIX, completion("It adds now.")]
+    more = ("--dirty", "--test", "true", "--leaf.max_turns", "7")
+    code, shown = at_a_terminal(repo, *SOLVE, *more, typed="c\nuse sum()\n")
+    assert code == 1 and "tadpole solve --again" in shown, shown
+    server.script = [completion("No.")]
+    (proposal,) = directories(work_dir(repo))
+    done = tadpole(repo, "solve", "--again", proposal.name, "--leaf.max_seconds", "99")
+    assert done.returncode == 1 and "no change" in done.stdout, done.stderr
+    first, second = (jobs.read(path)[1] for path in sorted(work_dir(repo).iterdir()))
+    kept = ("model", "dirty", "test_command", "venv")
+    assert [getattr(first, name) for name in kept] == [getattr(second, name) for name in kept]
+    assert second.issue.endswith("use sum()") and second.follows == proposal.name
+    assert second.settings == first.settings | {"leaf.max_seconds": 99.0}

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 from making import VENV, census, git, job_for, put
 
+from tadpole.cli.bench import as_trained, here
 from tadpole.cli.main import run
+from tadpole.cli.verb import Request
+from tadpole.config import load
+from tadpole.errors import ConfigError
+from tadpole.progress import Progress
+from tadpole.rundir import RunDir
 from tadpole.workbench import job as jobs
 from tadpole.workbench.base import read_base
 from tadpole.workbench.places import work_dir
@@ -36,6 +42,9 @@ def tadpole(repo: Path, *args: str, stdin: str = "") -> subprocess.CompletedProc
         (("solve", "x", "--issue", "y"), "give one of"),
         (("solve", "  "), "the issue is empty"),
         (("solve", "--issue", "none.md"), "none.md cannot be read"),
+        (("solve", "--issue", "/dev/zero"), "the issue is empty"),
+        (("solve", "x", "--repo", "tset"), "tset is no directory"),
+        (("solve", "--again", "abc"), "no proposal 'abc' of this repository"),
         (("solve", "x", "--venv", "."), "is no virtual environment"),
         (("solve", "x", "--model", "/nowhere"), "is no model directory (there is no such"),
         (("solve", "x", "--model", "tests/modle"), "tests/modle is no model directory"),
@@ -68,6 +77,60 @@ def test_a_policy_that_does_not_hold_is_told_before_any_model_is_loaded(
     git(repo, "commit", "-qm", "policy")
     assert run(["solve", "x", "--model", "/nowhere"]) == 2
     assert "did you mean gate.secret?" in capsys.readouterr().err
+
+
+def test_a_policy_that_does_not_count_is_told(repo: Path, monkeypatch, capsys):
+    monkeypatch.chdir(repo)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    put(repo, {".tadpole.toml": "[gate]\nsize = 'block'\n"})
+    request = Request(load({"policy.model": "openai:x"}), False, Progress())
+
+    def begun(dirty: bool = False) -> str:
+        place = here(repo, None, request)
+        place.begun(("x", ""), attempts=1, command="", dirty=dirty, config=request.config,
+                    network=())  # fmt: skip
+        return capsys.readouterr().err
+
+    assert ".tadpole.toml is not committed as it lies there" in begun()
+    assert "not committed as it lies" not in begun(dirty=True)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "policy")
+    assert "not committed as it lies" not in begun()
+    (repo / ".tadpole.toml").rename(repo / "rules.toml")
+    (repo / ".tadpole.toml").symlink_to("rules.toml")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "a link")
+    with pytest.raises(ConfigError, match="is a symbolic link: make it a file"):
+        begun()
+
+
+def test_a_policy_that_was_trained_here_is_asked_as_it_was_trained(tmp_path: Path, capsys):
+    trained = load({"run.dir": str(tmp_path / "run")})  # the embedded model: compact
+    RunDir.create(tmp_path / "run", trained)
+    weights = tmp_path / "run" / "checkpoints" / "update-00006"
+    put(weights, {"tadpole.json": "{}", "config.json": "{}"})
+
+    def profile(**flags: str) -> str:
+        flags = {"policy.model": str(weights)} | {k.replace("_", "."): v for k, v in flags.items()}
+        return as_trained(Request(load(flags), False, Progress(), flags)).leaf.profile.value
+
+    assert profile() == "compact" and "trained with leaf.profile compact" in capsys.readouterr().err
+    assert profile(leaf_profile="full") == "full"
+    (weights / "tadpole.json").unlink()  # weights of somebody else
+    assert profile() == "full"
+
+
+@pytest.mark.parametrize(
+    ("data", "issue"),
+    [
+        (b"caf\xe9 breaks\n", "caf\ufffd breaks"),
+        (b"\xef\xbb\xbfadd() subtracts", "add() subtracts"),
+        ("add() subtracts".encode("utf-16"), "add() subtracts"),
+        (b"a\r\nb\r\n", "a\nb"),
+    ],
+)
+def test_an_issue_is_read_in_whatever_encoding(data: bytes, issue: str):
+    assert jobs.issue_of(data) == issue
 
 
 def test_what_needs_no_model_loads_none(repo: Path):

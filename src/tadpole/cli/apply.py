@@ -24,8 +24,8 @@ def command(given: str | None, repo: Path, branch: str | None, as_json: bool) ->
     the repository has moved since: at a terminal it is then judged anew if you want. Nothing is
     ever pushed.
     """
+    from tadpole.visible import visible
     from tadpole.workbench.apply import Moved, to_branch, to_work_tree
-    from tadpole.workbench.oddtext import visible
     from tadpole.workbench.passport import Ruling
     from tadpole.workbench.proposal import find, load
 

@@ -1,20 +1,21 @@
 """What solve, review and apply share: the repository that they stand in, and its work."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tadpole.cli.verb import Request
-from tadpole.config import PUBLISHED, Config, load
+from tadpole.config import PUBLISHED, Config, load, saved
 from tadpole.progress import Progress
-from tadpole.rundir import RunDir, cache_dir
-from tadpole.settings import EMBEDDED, SERVED, BoxKind, SandboxConfig
+from tadpole.rundir import CONFIG, RunDir, cache_dir
+from tadpole.settings import EMBEDDED, SERVED, BoxKind, ProfileName, SandboxConfig
 
 if TYPE_CHECKING:
     from tadpole.prepared import Prepared
     from tadpole.reached import Served
+    from tadpole.task import FileChange
     from tadpole.workbench.environment import Environment
     from tadpole.workbench.job import AttemptRow, Job
     from tadpole.workbench.key import SigningKey
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tadpole.workbench.usergit import UserGit
 
 _SHOWN = 2000  # characters of a tool's answer on stderr
+_CHECKPOINT = "tadpole.json"  # marks a directory of weights that a climb has written
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Here:
     key: "SigningKey"
     sandbox: SandboxConfig
     progress: Progress
+    earlier: "tuple[RunDir, Job] | None" = None  # the job that lends its settings
 
     def bench(self, tell: "Callable[[Event], None]" = lambda event: None) -> "Bench":
         """What attempts and gates work with. Raises SandboxUnavailable where nothing isolates."""
@@ -66,12 +69,16 @@ class Here:
         from tadpole.workbench.allowlist import Allowed
         from tadpole.workbench.base import read_base
         from tadpole.workbench.job import Job, create
+        from tadpole.workbench.policy import FILE
         from tadpole.workbench.solve import at, rules_of
 
         if config.policy.model.startswith(SERVED):
             _policy(config, self.progress)  # where there is no address nothing is begun
         base = read_base(self.git, dirty=dirty)
         rules_of(base, command)  # a policy that cannot be read is told before any work
+        if not dirty and _lies_there(self.git.root, FILE) != base.files.get(FILE):
+            told = f"{FILE} is not committed as it lies there: what HEAD has of it counts"
+            self.progress.say(f"{told} (commit it, or --dirty)")
         model = _look(config.policy.model)
         hosts = tuple(str(Allowed.parse(host)) for host in network)
         if hosts and self.sandbox.engine is BoxKind.HARBOR:
@@ -97,12 +104,6 @@ class Here:
         )
         return create(self.work, job), job
 
-    def resumed(self) -> "tuple[RunDir, Job]":
-        """The newest job that is not finished."""
-        from tadpole.workbench.job import newest, read
-
-        return read(newest(self.work, lambda line: None))  # told by here()
-
     def again(self, given: str) -> tuple[str, str]:
         """The issue of a proposal with the reviewer's comment, and its id."""
         from tadpole.errors import UsageError
@@ -120,22 +121,29 @@ class Here:
         self, run: RunDir, job: "Job", request: Request, tell: "Callable[[Event], None]"
     ) -> "list[AttemptRow]":
         """Make what the job owes, with the settings it began with but for those typed now."""
-        from tadpole.settings import ProfileName
         from tadpole.workbench.base import read_base
         from tadpole.workbench.solve import solve
 
         base = read_base(self.git, dirty=job.dirty, commit=job.commit)
         bench = self.bench(tell)
-        kept = job.settings or _shaping(request.config)
-        config = load({**kept, **request.flags, "policy.model": job.model}, preset=PUBLISHED)
+        config = as_begun(job, {**request.flags, "policy.model": job.model})
         with _solver(config, bench, self.progress) as solver:
             notes = config.leaf.profile is ProfileName.FULL
             at_once = config.run.concurrency
             return await solve(bench, run, job, base, solver, notes=notes, at_once=at_once)
 
 
-def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = False) -> Here:
-    """The repository around ``repo``. Raises SourceError, UsageError."""
+def here(
+    repo: Path,
+    venv: Path | None,
+    request: Request,
+    *,
+    earlier: "Callable[[Path], Path] | None" = None,
+) -> Here:
+    """The repository around ``repo``. Raises SourceError, UsageError.
+
+    ``earlier``: finds, in the directory of its work, the job that lends its settings.
+    """
     from tadpole.workbench.environment import find
     from tadpole.workbench.key import SigningKey
     from tadpole.workbench.places import config_dir, work_dir
@@ -144,15 +152,54 @@ def here(repo: Path, venv: Path | None, request: Request, *, resuming: bool = Fa
     git = UserGit(repo)
     work = work_dir(git.root)
     sandbox = request.config.sandbox
-    if resuming:
-        from tadpole.workbench.job import newest, read
+    begun = None
+    if earlier is not None:
+        from tadpole.workbench.job import read
 
-        job = read(newest(work, request.progress.say))[1]
+        begun = read(earlier(work))
+        job = begun[1]
         venv = venv or (Path(job.venv) if job.venv else None)
-        sandbox = load({**job.settings, **request.flags}, preset=PUBLISHED).sandbox
+        sandbox = as_begun(job, request.flags).sandbox
     key = SigningKey.open(config_dir())
     environment = find(git.root, venv)
-    return Here(git, work, environment, key, sandbox, request.progress)
+    return Here(git, work, environment, key, sandbox, request.progress, begun)
+
+
+def as_begun(job: "Job", flags: "Mapping[str, Any]") -> Config:
+    """The settings that a job began with, but for those that were typed now."""
+    return load({**job.settings, "policy.model": job.model, **flags}, preset=PUBLISHED)
+
+
+def as_trained(request: Request) -> Config:
+    """The settings, with the profile that the policy was trained in, where one is known.
+
+    A policy that was trained in another harness loses much of its skill.
+    """
+    config = request.config
+    run = Path(config.policy.model).absolute().parent.parent
+    if (
+        "leaf.profile" in request.flags
+        or config.leaf.profile is not ProfileName.FULL
+        or not (Path(config.policy.model) / _CHECKPOINT).is_file()
+        or not (run / CONFIG).is_file()
+    ):
+        return config
+    profile = saved(run / CONFIG).leaf.profile
+    if profile is ProfileName.FULL:
+        return config
+    request.progress.say(f"the policy was trained with leaf.profile {profile.value}: so it is used")
+    leaf = config.leaf.model_copy(update={"profile": profile})
+    return config.model_copy(update={"leaf": leaf})
+
+
+def _lies_there(root: Path, path: str) -> "FileChange | str | None":
+    """A file of the work tree, what a link says, or None."""
+    from tadpole.workbench.base import read_path
+
+    try:
+        return read_path(root, path)
+    except OSError:
+        return None
 
 
 class _solver:
@@ -212,21 +259,24 @@ def _policy(config: Config, progress: Progress) -> "Prepared | Served":
 
 def say_event(progress: Progress, event: "Event") -> None:
     """One event on stderr, readably and with odd characters made visible."""
-    from tadpole.workbench.oddtext import visible
+    from tadpole.visible import visible
     from tadpole.workbench.solver import EventKind
 
     head = f"[{event.attempt}]"
     if event.kind is EventKind.CALL:
-        shown = " ".join(f"{name}={visible(str(v))}" for name, v in event.arguments.items())
-        progress.say(f"{head} {event.name} {shown}"[:_SHOWN])
-    elif event.kind is EventKind.RESULT:
-        text = visible(event.text, lines=True)
-        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]} [...]"
-        progress.say(
-            "\n".join(f"{head} {'! ' if event.error else '  '}{x}" for x in cut.split("\n"))
-        )
+        shown = " ".join(f"{name}={v}" for name, v in event.arguments.items())
+        line = _cut(visible(f"{event.name} {shown}".strip()))
+        progress.say(f"{head} ! {line}: {visible(event.text)}" if event.error else f"{head} {line}")
+    elif event.kind in (EventKind.RESULT, EventKind.SAY):
+        mark = "! " if event.error else "  " if event.kind is EventKind.RESULT else ""
+        text = _cut(visible(event.text, lines=True))
+        progress.say("\n".join(f"{head} {mark}{line}" for line in text.split("\n")))
     elif event.kind is EventKind.NETWORK:
         mark = "!" if event.error else " "
         progress.say(f"{head} {mark} network {visible(event.name)}: {event.text}")
     else:
-        progress.say(f"{head} ended: {event.name} {visible(event.text)}"[:_SHOWN])
+        progress.say(_cut(f"{head} ended: {event.name} {visible(event.text)}"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} [...]"

@@ -5,13 +5,15 @@
 1     ran, but not all of it came out: see the output
 2     wrong usage: flags, configuration, sources, directories
 3     infrastructure: sandbox, model, disk, network, or a defect of ours
-130   interrupted (143 where it was told to terminate)
+130   interrupted (143 where it was told to terminate, 129 where its terminal went away)
 ====  ======================================================================
 """
 
+import contextlib
 import difflib
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -24,9 +26,9 @@ from types import FrameType
 import click
 
 from tadpole.errors import TadpoleError
+from tadpole.visible import visible
 
 INTERRUPTED = 130
-TERMINATED = 143
 INFRASTRUCTURE = 3
 UNUSABLE = (  # a path that was given, not a defect of ours
     errno.EACCES,
@@ -105,6 +107,9 @@ def main() -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     told = _on_terminate()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter stops nothing
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = tadpole.main(list(args), prog_name="tadpole", standalone_mode=False)
         sys.stdout.flush()
@@ -114,7 +119,7 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", TERMINATED if told else INTERRUPTED)
+        return _say("interrupted", 128 + told[0] if told else INTERRUPTED)
     except BrokenPipeError:  # the reader of stdout went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
@@ -170,12 +175,16 @@ def _keep(error: BaseException) -> str:
 
 
 def _say(line: str, code: int) -> int:
-    print("tadpole:", " ".join(line.split()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # a terminal that went away
+        print("tadpole:", visible(" ".join(line.split())), file=sys.stderr)
     return code
 
 
 def _on_terminate() -> list[int]:
-    """Let SIGTERM unwind like Ctrl-C, so that no process of ours is left; notes that it came."""
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that nothing of ours is left; notes which.
+
+    A SIGHUP that is ignored, as under nohup, stays so.
+    """
     told: list[int] = []
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -183,4 +192,6 @@ def _on_terminate() -> list[int]:
         raise KeyboardInterrupt  # not by SIGINT: a shell's background job ignores that one
 
     signal.signal(signal.SIGTERM, terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, terminate)
     return told

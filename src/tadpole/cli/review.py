@@ -74,6 +74,7 @@ def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
         )
     found = review.ask(Console(highlight=False), proposal, input)
     if found is None:
+        click.echo(f"{proposal.id} is undecided; next: tadpole review {proposal.id}")
         return 1
     ruling, reason = found
     review.decide(proposal, place.key, ruling, review.reviewer_name(), reason)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tadpole.cli.bench import here, say_event
+from tadpole.cli.bench import as_begun, as_trained, here, say_event
 from tadpole.cli.verb import Request, Verb, settings
 
 if TYPE_CHECKING:
@@ -70,17 +70,25 @@ def command(
         raise click.UsageError("a resumed job keeps its own --allow: leave it out")
     from tadpole.workbench.job import ranked
 
-    place = here(repo, venv, request, resuming=resume)
-    if resume:
-        run, job = place.resumed()
+    place = here(repo, venv, request, earlier=_earlier(request, again, resume))
+    if resume and place.earlier:
+        run, job = place.earlier
     else:
-        asked_for = place.again(again) if again else (_issue(text, issue), "")
+        if again and place.earlier:  # as it was asked before, but for what is typed now
+            asked_for, before = place.again(again), place.earlier[1]
+            config = as_begun(before, request.flags)
+            dirty, command = dirty or before.dirty, command or before.test_command
+            if before.network and not allow:
+                hosts = " ".join(f"--allow {host}" for host in before.network)
+                request.progress.say(f"without network; the job before had {hosts}")
+        else:
+            asked_for, config = (_issue(text, issue), ""), as_trained(request)
         run, job = place.begun(
             asked_for,
             attempts=attempts,
             command=command,
             dirty=dirty,
-            config=request.config,
+            config=config,
             network=allow,
         )
     with run.lock():
@@ -109,16 +117,37 @@ def command(
     return in_terminal(place, Path(chosen))
 
 
+def _earlier(request: Request, again: str | None, resume: bool) -> Callable[[Path], Path] | None:
+    """Finds the job that goes on, or that is asked again; None where neither is wanted."""
+
+    def unfinished(work: Path) -> Path:
+        from tadpole.workbench.job import newest
+
+        return newest(work, request.progress.say)
+
+    def commented(work: Path) -> Path:
+        from tadpole.workbench.passport import Ruling
+        from tadpole.workbench.proposal import find
+
+        return find(work, again, ruling=Ruling.ASK_AGAIN).parent.parent
+
+    return unfinished if resume else commented if again else None
+
+
 def _issue(text: str | None, file: str | None) -> str:
     from tadpole.errors import UsageError
-    from tadpole.workbench.job import issue_text
+    from tadpole.workbench.job import LONGEST_ISSUE, issue_of, issue_text
 
     if file is None:
         return issue_text(text or "")
-    if file == "-":
-        return issue_text(sys.stdin.read())
+    most = 4 * LONGEST_ISSUE + 4  # bytes: a longer one is refused without reading it to its end
     try:
-        return issue_text(Path(file).read_text(encoding="utf-8", errors="replace"))
+        if file != "-":
+            with Path(file).open("rb") as stream:
+                return issue_of(stream.read(most))
+        if sys.stdin is None:
+            raise UsageError("standard input is closed: give the issue in a file")
+        return issue_of(sys.stdin.buffer.read(most))
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}): give another file") from None
 

@@ -60,7 +60,7 @@ class CommandPolicy:
         parsed = parse(command)
         for words in parsed.commands:
             for inner in _behind(words):
-                if any(inner[: len(prefix)] == prefix for prefix in self.deny):
+                if any(_denied(inner, prefix) for prefix in self.deny):
                     return Decision(Approval.DENY, f"{' '.join(inner)!r} is denied")
         if parsed.unsure:
             return Decision(Approval.ASK, f"it has {parsed.unsure[0]}")
@@ -70,6 +70,21 @@ class CommandPolicy:
             if not any(words[: len(prefix)] == prefix for prefix in self.allow):
                 return Decision(Approval.ASK, f"{' '.join(words)!r} is not allowed")
         return Decision(Approval.ALLOW, "every command in it is allowed")
+
+
+def _denied(words: Words, prefix: Words) -> bool:
+    """Whether ``words`` begin with ``prefix``, options in between and their values aside.
+
+    Which options take a value cannot be known here: the word after one may be either.
+    """
+    if not prefix:
+        return True
+    if not words:
+        return False
+    if words[0] == prefix[0] and _denied(words[1:], prefix[1:]):
+        return True
+    option = words[0].startswith("-") and not prefix[0].startswith("-")
+    return option and (_denied(words[1:], prefix) or _denied(words[2:], prefix))
 
 
 def parse(command: str) -> Parsed:
@@ -104,6 +119,7 @@ _RUNNERS = {
     "sudo": 0, "doas": 0, "env": 0, "xargs": 0, "nohup": 0, "nice": 0, "ionice": 0, "time": 0,
     "command": 0, "builtin": 0, "exec": 0, "eval": 0, "setsid": 0, "stdbuf": 0, "busybox": 0,
     "timeout": 1, "chroot": 1, "flock": 1, "watch": 0, "strace": 0, "unshare": 0,
+    "trap": 0, "su": 0, "runuser": 0, "script": 0, "parallel": 0, "ssh": 0, "-p": 0,
 }  # fmt: skip
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash"}
 _DEEPEST = 20
@@ -247,4 +263,7 @@ def _behind(words: Words, depth: int = 0) -> list[Words]:
         for k in range(_RUNNERS.get(name, 0), len(rest)):
             if not rest[k].startswith("-") and not _ASSIGNMENT.match(rest[k]):
                 found += _behind(rest[k:], depth + 1)
+            if " " in rest[k].strip():  # a whole line in one word: trap, su -c, env -S
+                for inner in parse(rest[k]).commands:
+                    found += _behind(inner, depth + 1)
     return found

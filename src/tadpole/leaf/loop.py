@@ -40,6 +40,7 @@ async def run_episode(
     episode: str,
     seed: int,
     on_cancel: Callable[[Trace], object] | None = None,
+    on_turn: Callable[[Turn], object] | None = None,
 ) -> Trace:
     """Let ``policy`` work on ``statement`` in ``sandbox``, and return all that happened.
 
@@ -47,7 +48,8 @@ async def run_episode(
     recorded step whatever the ending; of a turn that was cut only the text is kept, and where
     an ending falls inside a turn it has fewer observations than calls. On cancellation, and on
     any error that is none of the endings, ``on_cancel`` gets the trace so far and the exception
-    goes on. The sandbox stays open: its work tree is the result.
+    goes on; ``on_turn`` gets each whole turn before its calls run. The sandbox stays open: its
+    work tree is the result.
     """
     record = EpisodeRecord(
         task=task_id,
@@ -71,6 +73,7 @@ async def run_episode(
         sampling=sampling,
         seed=seed,
         record=record,
+        on_turn=on_turn,
     )
     try:
         return await run.to_its_end()
@@ -94,6 +97,7 @@ class _Episode:
     sampling: Sampling
     seed: int
     record: EpisodeRecord
+    on_turn: Callable[[Turn], object] | None
     guard: LoopGuard = field(default_factory=LoopGuard)
 
     async def to_its_end(self) -> Trace:
@@ -116,6 +120,8 @@ class _Episode:
             record.turns.append(turn)
             raise self._cut()
         record.turns.append(turn.model_copy(update={"calls": said.calls}))
+        if self.on_turn is not None:
+            self.on_turn(record.turns[-1])
         if not said.calls:
             raise _Stop(StopReason.AGENT)
         seen = await self._act(said.calls)

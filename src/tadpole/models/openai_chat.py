@@ -177,8 +177,8 @@ def _reply(answer: bytes) -> Reply:
     usage = body.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     return Reply(
-        text=text,
-        reasoning=thought.strip(),
+        text=_whole(text),
+        reasoning=_whole(thought.strip()),
         calls=tuple(native.read(item) for item in items),
         ended=reason not in _CUT,
         prompt_tokens=_count(counts.get("prompt_tokens")),
@@ -211,7 +211,12 @@ def _message(answer: bytes) -> str:
         text = f"{found} ({code})" if isinstance(code, str) else str(found)
     except (ValueError, RecursionError):
         pass
-    return " ".join(text.split())[:300] or "nothing"
+    return _whole(" ".join(text.split())[:300]) or "nothing"
+
+
+def _whole(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON can name and no record takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _words(error: Exception) -> str:

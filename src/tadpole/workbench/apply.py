@@ -19,10 +19,10 @@ from pathlib import Path
 from tadpole.errors import UsageError
 from tadpole.repos import files
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.base import read_path
 from tadpole.workbench.change import FileDelta
 from tadpole.workbench.gate import Verdict
-from tadpole.workbench.oddtext import visible
 from tadpole.workbench.passport import Ruling
 from tadpole.workbench.proposal import Proposal
 from tadpole.workbench.usergit import UserGit
@@ -130,7 +130,14 @@ def _delete(root: Path, file: FileDelta, undo: list[Callable[[], None]]) -> None
     before = file.side(new=False)
     place = root / file.path
     with _folder(root, before, undo) as folder:
-        undo.append(lambda: files.write(root, [before]))
+        was = os.stat(place.name, dir_fd=folder, follow_symlinks=False)
+
+        def back() -> None:
+            files.write(root, [before])
+            place.chmod(was.st_mode & 0o777)
+            os.utime(place, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+        undo.append(back)
         os.unlink(place.name, dir_fd=folder)
     for parent in place.relative_to(root).parents:
         if parent == Path() or any((root / parent).iterdir()):

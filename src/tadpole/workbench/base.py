@@ -5,6 +5,8 @@ followed on this machine, filters (contents are those stored, or those on disk),
 in the work tree. Links are kept as links, for the box alone, where nothing lies behind them.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -16,9 +18,11 @@ from tadpole.grading.patch import in_git_directory, is_plain
 from tadpole.repos import files, git
 from tadpole.repos.files import Files
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.usergit import TreeEntry, UserGit
 
 LARGEST = 256 << 20  # bytes of one file of the work tree
+MOST = 2 << 30  # bytes of all of them
 
 
 @dataclass(frozen=True)
@@ -67,23 +71,53 @@ def read_base(repository: UserGit, *, dirty: bool, commit: str = "") -> Base:
         else:
             found[entry.path] = FileChange(entry.path, content, entry.mode == "100755")
     modules = [entry.path for entry in entries if entry.mode == "160000"]
-    return Base(commit, False, found, links, tuple(f"submodule {m} left out" for m in modules))
+    return Base(
+        commit, False, found, links, tuple(f"submodule {visible(m)} left out" for m in modules)
+    )
 
 
 def _refuse_odd(entries: list[TreeEntry]) -> None:
+    """Raises SourceError for what git makes no tree of: only an attacker does, by hand."""
+    leaves: set[str] = set()
+    folders: set[str] = set()
     for entry in entries:
-        if not is_plain(entry.path) or in_git_directory(entry.path):
+        parts = entry.path.split("/")
+        folders.update("/".join(parts[:end]) for end in range(1, len(parts)))
+        twice = entry.path in leaves
+        leaves.add(entry.path)
+        if twice or not is_plain(entry.path) or in_git_directory(entry.path):
             raise SourceError(
                 f"the commit holds the path {entry.path!r}, which no checkout may write: "
                 "do not work on this repository"
             )
+    for path in sorted(leaves & folders):
+        raise SourceError(
+            f"the commit holds {path!r} as a file and as a directory, which no checkout may write: "
+            "do not work on this repository"
+        )
+
+
+def _refuse_huge(root: Path, paths: list[str]) -> None:
+    """Raises SourceError where the work tree holds far more than source code."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            info = os.lstat(root / path)
+            total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+    if total > MOST:
+        raise SourceError(
+            f"the work tree holds {total / 2**30:.1f} GiB that git does not ignore: name what "
+            "is no source in .gitignore, or leave --dirty out"
+        )
 
 
 def _work_tree(repository: UserGit, commit: str) -> Base:
     found: Files = {}
     links = {}
     notes = []
-    for path in repository.present():
+    paths = repository.present()
+    _refuse_huge(repository.root, paths)
+    for path in paths:
         if not is_plain(path.rstrip("/")) or in_git_directory(path):
             notes.append(f"{path!r} left out: a repository of its own")
             continue
@@ -133,7 +167,12 @@ async def write_tree(base: Base, into: Path) -> None:
     Files first, links last: no file is ever written through a link. Raises SourceError.
     """
     into.mkdir(mode=0o755)
-    files.write(into, base.files.values())
+    try:
+        files.write(into, base.files.values())
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise SourceError("the commit holds a path that is too long to be written here") from None
     for path, target in base.links.items():
         place = into / path
         for folder in reversed(place.relative_to(into).parents):

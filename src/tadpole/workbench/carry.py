@@ -11,9 +11,9 @@ from tadpole import process
 from tadpole.errors import UsageError
 from tadpole.repos import git
 from tadpole.task import FileChange
+from tadpole.visible import visible
 from tadpole.workbench.base import Base
 from tadpole.workbench.change import Change, FileDelta, Side
-from tadpole.workbench.oddtext import visible
 
 _LARGEST = 64 << 20  # bytes of a merged file
 

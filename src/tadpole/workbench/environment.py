@@ -75,7 +75,12 @@ def find(root: Path, given: Path | None, variables: Mapping[str, str] = os.envir
             raise UsageError(f"{given} is no virtual environment (no pyvenv.cfg): give another")
         return Environment(given.absolute(), "as given")
     active = Path(variables.get("VIRTUAL_ENV") or "/nonexistent")
-    here = [root / name for name in (".venv", "venv") if _is_one(root / name)]
+    # Not one that leads back to the repository: that would show all of it, ignored files too.
+    here = [
+        root / name
+        for name in (".venv", "venv")
+        if _is_one(root / name) and not root.resolve().is_relative_to((root / name).resolve())
+    ]
     ours = active.resolve() == Path(sys.prefix).resolve()
     if _is_one(active) and not (ours and here):
         return Environment(active, "the active one")

@@ -18,11 +18,12 @@ from tadpole.errors import SandboxDied, SandboxStartError
 from tadpole.protocols import SandboxEngine
 from tadpole.repos.testrun import TestReport
 from tadpole.trace import Record
+from tadpole.visible import visible
 from tadpole.workbench.base import Base
 from tadpole.workbench.change import Change
 from tadpole.workbench.environment import Environment, recipe_of
 from tadpole.workbench.finding import Action, Check, Finding, Severity
-from tadpole.workbench.oddtext import odd_text, visible
+from tadpole.workbench.oddtext import odd_text
 from tadpole.workbench.policy import GatePolicy, GateRules
 from tadpole.workbench.pythoncode import python_findings
 from tadpole.workbench.regression import Regression, Suite, TestsOutcome, compare

@@ -121,6 +121,12 @@ def newest(work: Path, say: Callable[[str], None]) -> Path:
     )
 
 
+def issue_of(data: bytes) -> str:
+    """The issue in a file's bytes: UTF-8, or as its byte order mark says. Raises UsageError."""
+    marked = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}.get(data[:2], "utf-8-sig")
+    return issue_text(data.decode(marked, "replace"))
+
+
 def issue_text(text: str) -> str:
     """An issue, stripped. Raises UsageError where there is none, or far too much."""
     text = text.encode("utf-8", "replace").decode()  # an argument may hold any bytes

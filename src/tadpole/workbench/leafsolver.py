@@ -1,6 +1,7 @@
 """Attempts by the Leaf loop, over a policy in tokens or a chat model behind a server."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -10,9 +11,12 @@ from tadpole.leaf.loop import run_episode
 from tadpole.outcome import STOP_POLICY
 from tadpole.protocols import ChatModel, Sampling, Sandbox, SandboxEngine, TokenPolicy
 from tadpole.settings import LeafConfig
+from tadpole.trace import Turn
 from tadpole.workbench.network import connected
 from tadpole.workbench.proxy import Proxy
 from tadpole.workbench.solver import Ask, Attempted, Event, EventKind, Told, watched
+
+_MARKUP = re.compile(r"<tool_call>|<function=")  # where the calls of a text begin
 
 
 class LeafSolver:
@@ -53,6 +57,7 @@ class LeafSolver:
                 sampling=self._sampling,
                 episode=ask.name,
                 seed=ask.seed,
+                on_turn=self._said(ask),
             )
             delta = await box.delta() if STOP_POLICY[trace.stop].grade else ()
             ask.tell(
@@ -65,6 +70,23 @@ class LeafSolver:
             )
             kind = str(getattr(box, "kind", ""))
             return Attempted(delta, trace, box.left_out, kind, proxy.reached)
+
+    def _said(self, ask: Ask) -> Callable[[Turn], None]:
+        """Tells of a turn what its box never hears of: its words, and calls that cannot run."""
+
+        def tell(turn: Turn) -> None:
+            prose = _MARKUP.split(turn.text, maxsplit=1)[0].strip()
+            if prose and turn.calls:  # the words of the last turn are told with its ending
+                ask.tell(Event(attempt=ask.number, kind=EventKind.SAY, text=prose))
+            for call in turn.calls:
+                known = call.name in self._dialogue.profile.tools
+                if not known or call.error:
+                    why = call.error or "there is no such tool"
+                    event = Event(attempt=ask.number, kind=EventKind.CALL, name=call.name)
+                    more = {"arguments": call.arguments, "text": f"not run: {why}", "error": True}
+                    ask.tell(event.model_copy(update=more))
+
+        return tell
 
     @asynccontextmanager
     async def _box(self, ask: Ask, proxy: Proxy) -> AsyncIterator[Sandbox]:

@@ -6,32 +6,11 @@ characters: CVE-2021-42574), and terminal escape codes in file names, code, or a
 
 import unicodedata
 
+from tadpole.visible import visible
 from tadpole.workbench.change import Change
 from tadpole.workbench.finding import Check, Finding, Severity
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def visible(text: str, *, lines: bool = False) -> str:
-    """``text`` with every control, format and unassigned character spelled out.
-
-    ``lines``: line ends and tabs stay as they are. Bytes that are no UTF-8, carried as
-    surrogates, become ``\\xNN``. The result is safe to print on a terminal.
-    """
-    return "".join(c if lines and c in "\n\t" else _shown(c) for c in text)
-
-
-def _shown(char: str) -> str:
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"
-    if code < 0x20 or code == 0x7F:
-        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\x{code:02x}")
-    if char == "\u00a0" or unicodedata.category(char).startswith("Z"):
-        return f"<U+{code:04X}>"
-    return f"<U+{code:04X}>"
 
 
 def odd_text(change: Change) -> list[Finding]:

@@ -16,7 +16,6 @@ from tadpole.workbench.policy import GateRules
 from tadpole.workbench.proxy import Reached
 
 FORMAT: Literal[2] = 2
-_COMMANDS = 500
 
 
 class Ruling(StrEnum):
@@ -109,11 +108,11 @@ def sha256(data: bytes) -> str:
 
 
 def commands_of(trace: Trace) -> tuple[CommandRun, ...]:
-    """The commands that an episode ran, in order."""
+    """The commands that an episode ran, in order, each of them whole."""
     found = []
     for turn in trace.turns:
         for call, seen in zip(turn.calls, turn.observations, strict=False):
             if call.name == "Bash":
-                command = str(call.arguments.get("command", ""))[:4000]
+                command = str(call.arguments.get("command", ""))
                 found.append(CommandRun(command=command, error=seen.error, seconds=seen.seconds))
-    return tuple(found[:_COMMANDS])
+    return tuple(found)

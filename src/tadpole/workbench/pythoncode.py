@@ -1,8 +1,10 @@
 """What the syntax tree of a changed Python file says: dangerous calls, silenced errors, tests.
 
 Only what is *new* is told: a construct that the file held before, as often, is no finding.
-Guards against: a patch whose danger hides among many lines. Does not guard against: names made
-at run time (``getattr(os, "sys" + "tem")``), or other languages.
+Guards against: a patch whose danger hides among many lines, or behind another name for it
+(``run = subprocess.run``, ``map(eval, x)``, ``from os import *``).
+
+Does not guard against: names made at run time (``getattr(os, "sys" + "tem")``), or other languages.
 """
 
 import ast
@@ -18,7 +20,8 @@ _HIGH, _MEDIUM, _LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
 # Kind, severity, dotted names; a name ending in "." covers all below it.
 _DANGEROUS = (
     ("process", _HIGH, ("subprocess.", "os.system", "os.popen", "os.exec", "os.spawn", "os.fork",
-                        "pty.spawn", "asyncio.create_subprocess", "multiprocessing.", "commands.")),
+                        "os.posix_spawn", "pty.spawn", "asyncio.create_subprocess",
+                        "multiprocessing.")),
     ("evaluation", _HIGH, ("eval", "exec", "compile", "__import__", "importlib.import_module",
                            "code.interact", "runpy.", "builtins.eval", "builtins.exec")),
     ("network", _MEDIUM, ("socket.", "urllib.request.", "http.client.", "requests.", "httpx.",
@@ -29,6 +32,7 @@ _DANGEROUS = (
                                 "joblib.load", "torch.load", "cloudpickle.load", "jsonpickle.")),
     ("native", _MEDIUM, ("ctypes.", "cffi.")),
 )  # fmt: skip
+_BUILTIN = frozenset({"eval", "exec", "compile", "__import__"})
 _SKIPS = ("skip", "skipif", "xfail", "skipTest", "skipUnless", "skipIf", "expectedFailure")
 
 
@@ -104,30 +108,50 @@ def _constructs(tree: ast.Module | None) -> Iterator[_Seen]:
     if tree is None:
         return
     aliases = _aliases(tree)
+    # Once as what is called, then not again as what is named.
+    told = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            name = _dotted(node.func, aliases)
-            for kind, severity, names in _DANGEROUS:
-                if _listed(name, names):
-                    message = f"newly calls {name}"
-                    key = f"{kind} {name} {ast.dump(node)}"
-                    yield _Seen(Check.DANGEROUS_CALL, severity, kind, key, node.lineno, message)
+            yield from _danger(_dotted(node.func, aliases), node, "calls")
+            if _dotted(node.func, aliases) == "contextlib.suppress":
+                yield _swallowed(node, ", ".join(map(ast.unparse, node.args)))
+        elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in told:
+            name = _dotted(node, aliases)
+            if isinstance(node.ctx, ast.Load) and name.rpartition(".")[2].islower():
+                yield from _danger(name, node, "hands on", least=_HIGH)
+        elif isinstance(node, ast.ImportFrom) and any(item.name == "*" for item in node.names):
+            yield from _danger(f"{node.module}.", node, "imports all of")
         elif isinstance(node, ast.ExceptHandler) and _silent(node):
-            caught = ast.unparse(node.type) if node.type else "everything"
-            broad = node.type is None or caught in ("Exception", "BaseException")
-            yield _Seen(
-                Check.SWALLOWED_EXCEPTION,
-                _MEDIUM if broad else _LOW,
-                "except-pass",
-                f"swallow {caught}",
-                node.lineno,
-                f"swallows {caught}",
-            )
+            yield _swallowed(node, ast.unparse(node.type) if node.type else "everything")
+
+
+def _danger(
+    name: str, node: ast.expr | ast.stmt, how: str, least: Severity | None = None
+) -> Iterator[_Seen]:
+    for kind, severity, names in _DANGEROUS:
+        everything = name.endswith(".") and any(item.startswith(name) for item in names)
+        if (everything or _listed(name, names)) and severity is (least or severity):
+            message = f"newly {how} {name.rstrip('.')}"
+            key = f"{kind} {name} {ast.dump(node)}"
+            yield _Seen(Check.DANGEROUS_CALL, severity, kind, key, node.lineno, message)
+
+
+def _swallowed(node: ast.ExceptHandler | ast.Call, caught: str) -> _Seen:
+    broad = caught in ("everything", "Exception", "BaseException")
+    severity, key = _MEDIUM if broad else _LOW, f"swallow {caught}"
+    rule = "except-pass" if isinstance(node, ast.ExceptHandler) else "suppress"
+    told = f"swallows {caught}"
+    return _Seen(Check.SWALLOWED_EXCEPTION, severity, rule, key, node.lineno, told)
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
-    """Names that imports bind -> what they stand for."""
-    found = {}
+    """Names that imports bind -> what they stand for; other variables -> nothing dangerous."""
+    found = {
+        node.id if isinstance(node, ast.Name) else node.arg: "a variable"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and _stored(node))
+    }
+    found = {name: what for name, what in found.items() if name not in _BUILTIN}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for item in node.names:
@@ -138,6 +162,10 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
             for item in node.names:
                 found[item.asname or item.name] = f"{node.module}.{item.name}"
     return found
+
+
+def _stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
 
 
 def _dotted(node: ast.expr, aliases: dict[str, str]) -> str:
@@ -151,9 +179,8 @@ def _dotted(node: ast.expr, aliases: dict[str, str]) -> str:
 
 
 def _listed(name: str, names: tuple[str, ...]) -> bool:
-    plain = {"eval", "exec", "compile", "__import__"}
     return bool(name) and any(
-        name == item if item in plain else name.startswith(item) for item in names
+        name == item if item in _BUILTIN else name.startswith(item) for item in names
     )
 
 

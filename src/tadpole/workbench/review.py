@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tadpole.errors import UsageError
+from tadpole.visible import visible
 from tadpole.workbench.finding import Finding
 from tadpole.workbench.gate import Verdict
 from tadpole.workbench.job import now
 from tadpole.workbench.key import SigningKey
-from tadpole.workbench.oddtext import visible
 from tadpole.workbench.passport import Decision, Ruling
 from tadpole.workbench.proposal import Proposal, load, save_passport
 from tadpole.workbench.show import View, view
@@ -33,7 +33,7 @@ def decide(proposal: Proposal, key: SigningKey, ruling: Ruling, reviewer: str, r
     Raises UsageError for an approval of what is blocked, a missing reason or comment, and where
     the passport is no longer the one that was shown.
     """
-    reason = reason.strip()[:4000]
+    reason = reason.encode("utf-8", "replace").decode().strip()[:4000]
     if ruling is Ruling.APPROVED and proposal.passport.gate.verdict is Verdict.BLOCK:
         raise UsageError(f"{proposal.id} is blocked and cannot be approved: reject it or ask again")
     if ruling is not Ruling.APPROVED and not reason:
@@ -75,7 +75,18 @@ def ask(
     console: Console, proposal: Proposal, read: Callable[[str], str]
 ) -> tuple[Ruling, str] | None:
     """Ask for a decision until there is one; None where it is left open. ``read`` prompts."""
-    blocked = proposal.passport.gate.verdict is Verdict.BLOCK
+    while True:
+        try:
+            return _asked(console, proposal.passport.gate.verdict is Verdict.BLOCK, read)
+        except EOFError:  # Ctrl-D
+            return None
+        except UnicodeDecodeError:
+            console.print("that is no text of this terminal: type it again")
+
+
+def _asked(
+    console: Console, blocked: bool, read: Callable[[str], str]
+) -> tuple[Ruling, str] | None:
     while True:
         answer = read(f"{_HELP}: ").strip().lower()
         if answer in ("a", "approve"):

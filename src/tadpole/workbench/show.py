@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from tadpole.visible import visible
 from tadpole.workbench.finding import Finding
 from tadpole.workbench.gate import GateReport, Verdict
-from tadpole.workbench.oddtext import visible
 from tadpole.workbench.passport import SandboxFacts
 from tadpole.workbench.proposal import Proposal
 from tadpole.workbench.regression import TestsOutcome

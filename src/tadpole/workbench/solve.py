@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tadpole.errors import ModelError, SandboxDied, UsageError
+from tadpole.errors import ConfigError, ModelError, SandboxDied, UsageError
 from tadpole.grading.patch import worth_telling
 from tadpole.outcome import STOP_POLICY, StopReason
 from tadpole.protocols import SandboxEngine, SandboxSpec
@@ -35,7 +35,7 @@ from tadpole.workbench.passport import (
     commands_of,
     sha256,
 )
-from tadpole.workbench.policy import GateRules, read_policy
+from tadpole.workbench.policy import FILE, GateRules, read_policy
 from tadpole.workbench.solver import Ask, Attempted, Event, Solver
 
 
@@ -97,7 +97,12 @@ async def solve(
 
 
 def rules_of(base: Base, command: str) -> GateRules:
-    """The policy of a base, with the test command of this job where one was given."""
+    """The policy of a base, with the test command of this job where one was given.
+
+    Raises ConfigError.
+    """
+    if FILE in base.links:  # never followed, and no rule of it may be lost in silence
+        raise ConfigError(f"{FILE} is a symbolic link: make it a file of its own and commit")
     rules = read_policy(base.files)
     if not command:
         return rules

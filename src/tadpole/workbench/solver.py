@@ -25,6 +25,7 @@ _RULED = "which commands run is in the repository's policy, so do without this o
 class EventKind(StrEnum):
     """What happens while a model works."""
 
+    SAY = "say"  # what the model says beside its calls
     CALL = "call"
     RESULT = "result"
     NETWORK = "network"  # a connection that ended, or was refused

@@ -1,8 +1,9 @@
 """A person's git repository, read and added to through plumbing only.
 
 Guards against: code that runs on this machine because git was started in somebody's repository.
-Hooks, filters, external diffs, file system monitors, pagers and remotes that the repository's
-or the person's configuration names are never started: no command here takes a path through a
+Hooks (also those that the configuration itself defines, as git knows since 2.54), filters, external
+diffs, file system monitors, pagers and remotes that the repository's or the person's configuration
+names are never started: no command here takes a path through a
 filter, refreshes the index, or talks to a remote; contents of the work tree are read by us.
 
 Does not guard against: a git that is itself replaced, or an object store damaged by hand.
@@ -11,6 +12,7 @@ Does not guard against: a git that is itself replaced, or an object store damage
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tadpole import process
@@ -48,6 +50,8 @@ class UserGit:
     """The repository around ``start`` (a directory). Raises SourceError where there is none."""
 
     def __init__(self, start: Path) -> None:
+        if not start.is_dir():  # a mistyped one must not be taken for the repository around it
+            raise SourceError(f"{start} is no directory: give that of a git repository")
         here = start.resolve()
         for place in (here, *here.parents):
             if (place / ".git").exists():
@@ -119,31 +123,58 @@ class UserGit:
 
     def present(self) -> list[str]:
         """Paths of the work tree that a commit of everything would take: tracked or not ignored."""
-        listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        asked = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        listed = self._git("-c", f"core.excludesFile={self._excludes()}", *asked)
         names = (os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
         return sorted(dict.fromkeys(names))
 
     def person(self) -> Person:
         """Who the person's git says they are. Raises UsageError where it does not know."""
-        found = []
+        found = [self._setting("--get", key) for key in ("user.name", "user.email")]
+        if not all(found):
+            raise UsageError(
+                'git does not know who commits: git config user.name "..." and user.email "..."'
+            )
+        return Person(*(os.fsencode(one).decode("utf-8", "replace") for one in found))
+
+    def _setting(self, *asked: str) -> str:
+        """One setting as git has it for the person; empty where there is none. Nothing runs."""
         env = git.environment() | {"HOME": os.environ.get("HOME", "/nonexistent")}
         for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL"):
             env.pop(name, None)
             if name in os.environ:
                 env[name] = os.environ[name]
-        for key in ("user.name", "user.email"):
-            argv = ["git", f"--git-dir={self.root / '.git'}", "config", "--get", key]
-            done = process.run(argv, env=env, cwd=self.root, timeout=_SECONDS)
-            found.append(done.stdout.decode("utf-8", "replace").strip() if done.ok else "")
-        if not all(found):
-            raise UsageError(
-                'git does not know who commits: git config user.name "..." and user.email "..."'
-            )
-        return Person(*found)
+        argv = ["git", f"--git-dir={self.root / '.git'}", "config", *asked]
+        done = process.run(argv, env=env, cwd=self.root, timeout=_SECONDS)
+        return os.fsdecode(done.stdout).strip() if done.ok else ""
+
+    def _excludes(self) -> str:
+        """The file with what the person ignores in all repositories, as git looks for it."""
+        if named := self._setting("--path", "--get", "core.excludesFile"):
+            return named
+        home = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
+        return f"{home}/git/ignore"
+
+    @cached_property
+    def _hooks_off(self) -> dict[str, str]:
+        """Every hook that the configuration defines, switched off: core.hooksPath is not theirs."""
+        asked = ("config", "-z", "--name-only", "--get-regexp", r"^hook\..*\.")
+        listed = self._start(asked, git.environment())
+        names = {
+            key[len("hook.") : key.rindex(".")]
+            for key in map(os.fsdecode, listed.stdout.split(b"\0") if listed.ok else ())
+            if key.count(".") > 1
+        }
+        off = {"GIT_CONFIG_COUNT": str(len(names))}
+        for number, name in enumerate(sorted(names)):
+            off[f"GIT_CONFIG_KEY_{number}"] = f"hook.{name}.enabled"
+            off[f"GIT_CONFIG_VALUE_{number}"] = "false"
+        return off
 
     def has_branch(self, name: str) -> bool:
         """Whether a branch is there. Raises UsageError for a name that none may have."""
-        if not self._git("check-ref-format", f"refs/heads/{name}", check=False).ok:
+        odd = name.startswith("-") or name == "HEAD" or "\0" in name
+        if odd or not self._git("check-ref-format", f"refs/heads/{name}", check=False).ok:
             raise UsageError(f"{name!r} cannot be a branch: give another name")
         return self._git("show-ref", "-q", "--verify", f"refs/heads/{name}", check=False).ok
 
@@ -182,21 +213,24 @@ class UserGit:
         env: dict[str, str] | None = None,
         check: bool = True,
     ) -> process.Finished:
-        where = (f"--git-dir={self.root / '.git'}", f"--work-tree={self.root}")
         # No remote may be asked for what a partial clone lacks; no replaced object is read.
         extra = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
         extra |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_LITERAL_PATHSPECS": "1"}
+        whole = git.environment() | extra | self._hooks_off | (env or {})
+        done = self._start(arguments, whole, stdin)
+        if check and not done.ok:
+            verb = next(word for word in arguments if word != "-c" and "=" not in word)
+            raise SourceError(f"git {verb} failed in {self.root}: {done.last_line()}")
+        return done
+
+    def _start(
+        self, arguments: Sequence[str], env: dict[str, str], stdin: bytes = b""
+    ) -> process.Finished:
+        where = (f"--git-dir={self.root / '.git'}", f"--work-tree={self.root}")
+        argv = ["git", *_QUIET, *where, *arguments]
         try:
-            done = process.run(
-                ["git", *_QUIET, *where, *arguments],
-                cwd=self.root,
-                env=git.environment() | extra | (env or {}),
-                timeout=_SECONDS,
-                stdin=stdin,
-                head=_OUTPUT,
+            return process.run(
+                argv, cwd=self.root, env=env, timeout=_SECONDS, stdin=stdin, head=_OUTPUT
             )
         except FileNotFoundError:
             raise SourceError("git is not installed: apt install git") from None
-        if check and not done.ok:
-            raise SourceError(f"git {arguments[0]} failed in {self.root}: {done.last_line()}")
-        return done

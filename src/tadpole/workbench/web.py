@@ -10,6 +10,7 @@ Does not guard against: whoever can read the address, such as programs of the sa
 
 import hmac
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -41,6 +42,7 @@ class Page:
     decide: Callable[[Ruling, str], None]
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     ruling: Ruling | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)  # for one decision at a time
 
     def __post_init__(self) -> None:
         page = self
@@ -99,6 +101,9 @@ class _Server(ThreadingTCPServer):
     block_on_close = False
     timeout = 0.2  # seconds between two looks for a decision
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a browser that goes away in the middle is no news for the terminal."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     served: Page
@@ -120,11 +125,18 @@ class _Handler(BaseHTTPRequestHandler):
         if origin not in (None, f"http://{self._host()}"):
             self._plain(403, "not from this page")
             return
-        if not length.isdigit() or int(length) > _LARGEST:
+        if not length.isascii() or not length.isdigit() or int(length) > _LARGEST:
             self._plain(413, "too long")
             return
         form = parse_qs(self.rfile.read(int(length)).decode("utf-8", "replace"))
         words = {name: values[0] for name, values in form.items()}
+        with self.served.lock:
+            self._decide(words)
+
+    def _decide(self, words: dict[str, str]) -> None:
+        if self.served.ruling is not None:  # a button that was pressed twice
+            self._page(200, done=self.served.ruling.value.replace("_", " "))
+            return
         try:
             ruling = Ruling(words.get("ruling", ""))
             self.served.decide(ruling, words.get("reason", ""))
