@@ -175,7 +175,10 @@ def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, co
     fifo = run.table("eval")
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [*COMMAND, "report", str(run.path)], stderr=subprocess.PIPE, text=True
+        [*COMMAND, "report", str(run.path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(sign, signal.SIG_DFL),  # nohup's children ignore one
     )
     held = writer(fifo)  # from here on the verb reads, and there is nothing to read
     process.send_signal(sign)

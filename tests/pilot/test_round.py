@@ -1,6 +1,7 @@
 import asyncio
 import random
 import signal
+import time
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,10 +43,13 @@ async def test_order_of_completion_changes_no_byte(whole, repository, store, tmp
 
 async def test_killed_at_any_moment_it_comes_to_the_same_end(whole, repository, store, tmp_path):
     wanted, out = roundmaking.contents(whole), tmp_path / "out"
+    began = time.perf_counter()
+    await roundmaking.make(repository, store, tmp_path / "timed", 4)
+    length = time.perf_counter() - began
     rng, kills = random.Random(5), 0
     argv = [sys.executable, str(SCRIPT), repository, str(store.cache), str(out), "4"]
     while True:
-        cut = [f"{rng.uniform(0.1, 0.9):.3f}"] if kills < 3 else []
+        cut = [f"{rng.uniform(0.1, 0.6) * length:.3f}"] if kills < 3 else []
         done = process.run([*argv, *cut], timeout=120)
         if done.ok:
             break
