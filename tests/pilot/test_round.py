@@ -1,8 +1,8 @@
 import asyncio
 import random
 import signal
-import time
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
