@@ -1,6 +1,7 @@
 """A climb begins only where every worker of Ray has our loss: verl hides a plugin that failed."""
 
 import importlib.util
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,7 @@ def workers():
         for name, value in PATIENT.items():
             patch.setenv(name, value)
         ray.init(num_cpus=2, include_dashboard=False)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # not on a worker's path
         remote = ray.remote(Worker)
         without = {"env_vars": {"VERL_USE_EXTERNAL_PLUGINS": "none"}}
         yield remote.remote(), remote.options(runtime_env=without).remote()
