@@ -1,4 +1,4 @@
-"""Text of others made safe to print: no character in it is one that a terminal would obey."""
+"""Text of others made safe: to keep, and to print where a terminal would obey some of it."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -8,6 +8,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     surrogates, become ``\\xNN``. The result is safe to print on a terminal.
     """
     return "".join(c if lines and c in "\n\t" else _shown(c) for c in text)
+
+
+def whole(text: str) -> str:
+    """``text`` with ``?`` for half characters (lone surrogates), which no file or record takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _shown(char: str) -> str:

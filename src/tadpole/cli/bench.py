@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tadpole.workbench.usergit import UserGit
 
 _SHOWN = 2000  # characters of a tool's answer on stderr
-_CHECKPOINT = "tadpole.json"  # marks a directory of weights that a climb has written
 
 
 @dataclass(frozen=True)
@@ -175,12 +174,14 @@ def as_trained(request: Request) -> Config:
 
     A policy that was trained in another harness loses much of its skill.
     """
+    from tadpole.rl.checkpoint import STATE
+
     config = request.config
     run = Path(config.policy.model).absolute().parent.parent
     if (
         "leaf.profile" in request.flags
         or config.leaf.profile is not ProfileName.FULL
-        or not (Path(config.policy.model) / _CHECKPOINT).is_file()
+        or not (Path(config.policy.model) / STATE).is_file()
         or not (run / CONFIG).is_file()
     ):
         return config

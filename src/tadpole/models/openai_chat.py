@@ -17,6 +17,7 @@ import httpx2
 from tadpole.errors import ConfigError, ContextFull, ModelError
 from tadpole.leaf.calls import native
 from tadpole.protocols import Message, Reply, Sampling
+from tadpole.visible import whole
 
 _MOST_BYTES = 64 << 20  # of one answer
 _LONGEST_WAIT = 60.0  # seconds, whatever Retry-After asks for
@@ -177,8 +178,8 @@ def _reply(answer: bytes) -> Reply:
     usage = body.get("usage")
     counts = usage if isinstance(usage, dict) else {}
     return Reply(
-        text=_whole(text),
-        reasoning=_whole(thought.strip()),
+        text=text,
+        reasoning=thought.strip(),
         calls=tuple(native.read(item) for item in items),
         ended=reason not in _CUT,
         prompt_tokens=_count(counts.get("prompt_tokens")),
@@ -211,12 +212,7 @@ def _message(answer: bytes) -> str:
         text = f"{found} ({code})" if isinstance(code, str) else str(found)
     except (ValueError, RecursionError):
         pass
-    return _whole(" ".join(text.split())[:300]) or "nothing"
-
-
-def _whole(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON can name and no record takes."""
-    return text.encode("utf-8", "replace").decode()
+    return whole(" ".join(text.split())[:300]) or "nothing"
 
 
 def _words(error: Exception) -> str:

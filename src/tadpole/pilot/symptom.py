@@ -10,6 +10,7 @@ from pathlib import Path
 from tadpole.pilot.code import Code
 from tadpole.pilot.hide import locate, source_of
 from tadpole.repos.testrun import Failure
+from tadpole.visible import whole
 
 LONGEST_MESSAGE = 300  # characters of the first line
 MOST_DETAIL = 8  # lines of expected against actual
@@ -80,7 +81,7 @@ def steady(failure: Failure, again: Failure) -> Failure:
 
 def _plain(message: str) -> str:
     """A message without lone surrogates, addresses and the names of temporary directories."""
-    text = message.encode("utf-8", "replace").decode()
+    text = whole(message)
     for pattern, instead in _OWN:
         text = pattern.sub(instead, text)
     return text

@@ -11,6 +11,7 @@ from typing import Any
 from tadpole.protocols import ExecReason, ExecResult, LeftOut, LeftOutReason
 from tadpole.task import FileChange
 from tadpole.trace import Observation
+from tadpole.visible import whole
 
 DELTA_FILES, DELTA_BYTES = 5_000, 64 << 20  # of one delta, at most
 NONSENSE = (
@@ -40,9 +41,7 @@ def observation(answer: dict[str, Any], _: list[bytes]) -> Observation:
     """A tool's."""
     if len(answer["text"]) > _TEXT_LIMIT:
         raise ValueError("a giant observation")
-    # Without lone surrogates, which no tokenizer and no file takes.
-    text = answer["text"].encode("utf-8", "replace").decode("utf-8")
-    return Observation(text=text, error=answer["error"], seconds=answer["seconds"])
+    return Observation(text=whole(answer["text"]), error=answer["error"], seconds=answer["seconds"])
 
 
 def result(answer: dict[str, Any], blobs: list[bytes]) -> ExecResult:
@@ -78,7 +77,7 @@ def changes(
 
 
 def _shown(path: str) -> str:
-    return path[:200].encode("utf-8", "replace").decode("utf-8")
+    return whole(path[:200])
 
 
 def _stays_inside(path: str) -> bool:

@@ -14,6 +14,7 @@ from tadpole.errors import RunError, UsageError
 from tadpole.outcome import StopReason
 from tadpole.rundir import CONFIG, RunDir
 from tadpole.trace import Record
+from tadpole.visible import whole
 from tadpole.workbench.gate import Verdict
 
 TABLE = "attempts"
@@ -60,7 +61,7 @@ class AttemptRow(Record):
     stop: StopReason
     proposal: str = ""
     verdict: Verdict | None = None
-    newly_passing: int = 0  # tests that failed before, in the gate
+    newly_passing: int = 0  # tests that the gate lists as such
     turns: int
     generated_tokens: int
     seconds: float
@@ -129,7 +130,7 @@ def issue_of(data: bytes) -> str:
 
 def issue_text(text: str) -> str:
     """An issue, stripped. Raises UsageError where there is none, or far too much."""
-    text = text.encode("utf-8", "replace").decode()  # an argument may hold any bytes
+    text = whole(text)  # an argument may hold any bytes
     text = text.replace("\r\n", "\n").replace("\0", "").strip()
     if not text:
         raise UsageError('the issue is empty: tadpole solve "what is wrong", or --issue FILE')

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tadpole.errors import UsageError
-from tadpole.visible import visible
+from tadpole.visible import visible, whole
 from tadpole.workbench.finding import Finding
 from tadpole.workbench.gate import Verdict
 from tadpole.workbench.job import now
@@ -33,7 +33,7 @@ def decide(proposal: Proposal, key: SigningKey, ruling: Ruling, reviewer: str, r
     Raises UsageError for an approval of what is blocked, a missing reason or comment, and where
     the passport is no longer the one that was shown.
     """
-    reason = reason.encode("utf-8", "replace").decode().strip()[:4000]
+    reason = whole(reason).strip()[:4000]
     if ruling is Ruling.APPROVED and proposal.passport.gate.verdict is Verdict.BLOCK:
         raise UsageError(f"{proposal.id} is blocked and cannot be approved: reject it or ask again")
     if ruling is not Ruling.APPROVED and not reason:

@@ -15,6 +15,7 @@ from tadpole.leaf.conversations import Said, left_out
 from tadpole.leaf.profile import Profile
 from tadpole.protocols import ChatModel, Message, Reply, Sampling
 from tadpole.trace import Observation, ToolCall
+from tadpole.visible import whole
 
 
 def estimate(text: str) -> int:
@@ -79,7 +80,8 @@ class ChatConversation:
             sampling=sampling,
             seed=seed,
         )
-        reply = replace(reply, text=_text(reply.text), reasoning=_text(reply.reasoning))
+        # Servers that cut an emoji send half of it.
+        reply = replace(reply, text=whole(reply.text), reasoning=whole(reply.reasoning))
         if reply.prompt_tokens is not None:
             self._size = reply.prompt_tokens
             if self._fresh:
@@ -155,11 +157,6 @@ class ChatConversation:
             ]
         wrapped = (f"<tool_response>\n{text}\n</tool_response>" for text in texts)
         return [{"role": "user", "content": "\n".join(wrapped)}]
-
-
-def _text(said: str) -> str:
-    """Without half characters: servers that cut an emoji send them, and no file takes them."""
-    return said.encode("utf-8", "replace").decode("utf-8")
 
 
 def _function(call: ToolCall) -> dict[str, Any]:
