@@ -1,7 +1,7 @@
 import pytest
 
 from tadpole.errors import SourceError
-from tadpole.repos.recipe import discover, names, recipe_for, release
+from tadpole.repos.recipe import Origin, discover, names, origin, recipe_for, release
 from tadpole.task import FileChange, Recipe
 
 
@@ -32,6 +32,14 @@ def _files(*paths: str, **texts: str):
 )
 def test_a_recipe_is_discovered(paths: tuple[str, ...], expected: Recipe) -> None:
     assert discover(_files(*paths)) == expected
+
+
+def test_who_says_how_the_tests_are_run() -> None:
+    plain = _files("lib/__init__.py", "tests/test_a.py")
+    said = _files(*plain, pyproject__toml='[tool.tadpole]\ntest_paths = ["tests"]\n')
+    assert origin("local", "/a/lib", plain) is Origin.DISCOVERED
+    assert origin("pypi", "boltons", plain) is Origin.KNOWN
+    assert origin("pypi", "boltons", said) is Origin.SAID
 
 
 def test_what_the_tests_need_is_read_from_the_repository() -> None:

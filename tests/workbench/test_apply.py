@@ -50,6 +50,11 @@ def test_the_work_tree_gets_the_bytes_that_were_approved(repo: Path):
     assert os.access(repo / "run.sh", os.X_OK) and not os.access(repo / "calc.py", os.X_OK)
     assert (repo / ".git" / "index").read_bytes() == index
     assert not list(repo.rglob(".tadpole-*"))
+    there = census(repo)
+    for way in (apply.to_work_tree, lambda p, g: apply.to_branch(p, g, "b", WHEN)):
+        with pytest.raises(UsageError, match=f"{made.id} is in the work tree already"):
+            way(made, UserGit(repo))
+    assert census(repo) == there
 
 
 def test_a_branch_gets_one_commit_that_names_the_passport(repo: Path):

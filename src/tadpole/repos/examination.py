@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from tadpole.errors import NetworkError, SandboxError, TadpoleError
 from tadpole.repos import files
-from tadpole.repos.recipe import names, recipe_for
+from tadpole.repos.recipe import Origin, origin, recipe_for
 from tadpole.repos.snapshot import Baseline
 from tadpole.repos.store import Store
-from tadpole.task import Recipe, Source
+from tadpole.task import Recipe
 
 SLOW_SUITE = 60.0  # seconds of one run of the suite: every task needs one
 SLOW_TEST = 5.0  # seconds of one test
@@ -44,7 +44,7 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
     step = "recipe"
     try:
         recipe = recipe_for(found.kind, found.location, here)
-        yield _recipe(found, recipe)
+        yield _recipe(origin(found.kind, found.location, here), recipe)
         step = "environment"
         found, built, tree = await store.built(found, recipe, tree)
         pins = built.recipe.requirements
@@ -62,15 +62,14 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
     yield _code(snapshot.baseline)
 
 
-def _recipe(found: Source, recipe: Recipe) -> Remark:
-    known = found.kind == "pypi" and found.location in names()
+def _recipe(by: Origin, recipe: Recipe) -> Remark:
     told = [
         f"tests in {', '.join(recipe.test_paths)}",
         *([f"packages {', '.join(recipe.packages)}"] if recipe.packages else []),
         *([f"needs {', '.join(recipe.requirements)}"] if recipe.requirements else []),
         *([f"pytest {' '.join(recipe.pytest_args)}"] if recipe.pytest_args else []),
     ]
-    return Remark("recipe", True, f"{'known' if known else 'discovered'}: {'; '.join(told)}")
+    return Remark("recipe", True, f"{by.value}: {'; '.join(told)}")
 
 
 def _tests(baseline: Baseline) -> list[Remark]:

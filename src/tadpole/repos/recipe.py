@@ -17,6 +17,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -49,6 +50,14 @@ _PLUGINS = {
 }
 
 
+class Origin(StrEnum):
+    """Who says how the tests are run; the first of these that does."""
+
+    SAID = "said by its pyproject.toml"
+    KNOWN = "known"
+    DISCOVERED = "discovered"
+
+
 @cache
 def _known() -> dict[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
@@ -62,6 +71,13 @@ def release(name: str) -> str:
 def names() -> tuple[str, ...]:
     """The libraries with a recipe of their own."""
     return tuple(sorted(_known()))
+
+
+def origin(kind: str, location: str, found: Files) -> Origin:
+    """Who says what is not discovered. Raises SourceError."""
+    if _said(_pyproject(found)):
+        return Origin.SAID
+    return Origin.KNOWN if kind == "pypi" and location in _known() else Origin.DISCOVERED
 
 
 def recipe_for(kind: str, location: str, found: Files) -> Recipe:

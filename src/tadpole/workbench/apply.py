@@ -69,6 +69,8 @@ class Moved(UsageError):
 def refuse_moved(proposal: Proposal, repository: UserGit) -> None:
     """Raises Moved, naming what moved and what to type for a re-validation."""
     if found := moved(proposal, repository):
+        if all(_is_there(repository.root, file) for file in proposal.change.files):
+            raise UsageError(f"{proposal.id} is in the work tree already: nothing is to be done")
         shown = "; ".join(found[:5])
         raise Moved(
             f"not what was reviewed any more: {shown}: check it again with "
@@ -97,6 +99,21 @@ def _differs(root: Path, file: FileDelta, gone: set[str]) -> str | None:
     if there.content != before.content:
         return "has another content"
     return None if there.executable == before.executable else "has another mode"
+
+
+def _is_there(root: Path, file: FileDelta) -> bool:
+    """Whether a file is as the change leaves it."""
+    after = file.side(new=True)
+    try:
+        there = read_path(root, file.path)
+    except FileNotFoundError:
+        return after.content is None
+    except OSError:
+        return False
+    return not isinstance(there, str) and (there.content, there.executable) == (
+        after.content,
+        after.executable,
+    )
 
 
 def to_work_tree(proposal: Proposal, repository: UserGit) -> list[str]:
