@@ -3,6 +3,9 @@
 import asyncio
 import importlib.util
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,20 +98,38 @@ def job(tmp_path, monkeypatch):
     return make_job(tmp_path, str(root), store, SETTINGS)
 
 
-def test_three_updates(job):
+def climbed(job) -> Path:
     from tadpole.engines.verl.stage import train
 
     try:
-        checkpoint = asyncio.run(train(job))
+        return asyncio.run(train(job))
     except Exception:
         log = job.rundir.path / "verl" / "log.txt"
         print(log.read_text()[-20_000:] if log.exists() else "no log")
         raise
+
+
+def drivers(run: Path) -> list[str]:
+    """Processes of the climb of ``run``."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"tadpole.engines.verl.main" in words and str(run).encode() in b" ".join(words):
+            found.append(place.name)
+    return found
+
+
+def test_three_updates(job):
+    checkpoint = climbed(job)
     rows = job.rundir.rows(TABLE, UpdateRow)
     assert [row.update for row in rows] == [1, 2, 3]
     for row in rows:
         print(row.model_dump_json(exclude={"traces"}))
         assert row.lag_max <= 1 and row.tokens > 0 and row.grad_norm > 0
+        assert row.seconds_rollout > 0 and row.seconds_update > 0
     # Nothing lags yet: the engine's probabilities are the learner's.
     assert rows[0].lag_max == 0 and rows[0].mean_abs_pq < 1e-3
     assert max(row.lag_max for row in rows) == 1  # they did overlap
@@ -118,3 +139,40 @@ def test_three_updates(job):
     found = provenance(job.rundir, 1)
     assert not found.violation and found.updates == 3 and found.checkpoints == 1
     assert checkpoint.name == "update-00003"
+
+
+def test_killed_outright_it_goes_on_from_the_last_checkpoint(job):
+    """One train process, killed after two checkpoints; the same command again."""
+    from tadpole.engines.verl.places import Places
+    from tadpole.engines.verl.stage import standing
+
+    run, places = job.rundir.path, Places.of(job.rundir.path)
+    words = ["train", "--run", str(run), "--train.updates", "4", "--train.checkpoint_every", "1"]
+    command = [sys.executable, "-c", "from tadpole.cli.main import main; main()", *words]
+    with (run.parent / "said.txt").open("wb") as said:
+        first = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        deadline = time.monotonic() + 600
+        while standing(places) < 2 and first.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        first.kill()
+        assert first.wait() == -9, (run.parent / "said.txt").read_text()[-2000:]
+    while drivers(run) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not drivers(run)
+    stood, before = standing(places), job.rundir.rows(TABLE, UpdateRow)
+    assert 2 <= stood < 4
+    again = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert again.returncode == 0, again.stderr.decode()[-2000:]
+    rows = job.rundir.rows(TABLE, UpdateRow)
+    assert rows[: len(before)] == before  # nothing that was written is lost
+    assert [row.update for row in rows[len(before) :]] == list(range(stood + 1, 5))
+    last = {row.update: row for row in rows}
+    for row in last.values():
+        print(row.model_dump_json(exclude={"traces"}))
+    assert sorted(last) == [1, 2, 3, 4] and max(row.lag_max for row in last.values()) <= 1
+    # What was made again has another name than what was lost, and the chain has no gap.
+    lost = {row.fingerprint for row in before[stood:]}
+    assert not lost & {row.fingerprint for row in last.values()}
+    found = provenance(job.rundir, 1)
+    assert not found.violation and found.updates == 4
+    assert (run / "checkpoints" / "update-00004").is_dir()

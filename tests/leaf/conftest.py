@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerFast
 from tadpole.leaf import toolbox
 from tadpole.process import run
 
+SOURCE = "".join(p.read_text() for p in sorted(Path(toolbox.__file__).parent.glob("*.py")))
+
 
 @dataclass
 class Box:
@@ -139,7 +141,7 @@ def make_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    corpus = [Path(toolbox.__file__).read_text(), '{"name": "Edit", "arguments": {}}' * 9]
+    corpus = [SOURCE, '{"name": "Edit", "arguments": {}}' * 9]
     tokenizer.train_from_iterator(
         corpus,
         trainers.BpeTrainer(

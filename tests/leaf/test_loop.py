@@ -1,10 +1,8 @@
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from tadpole.errors import ModelError
-from tadpole.leaf import toolbox
 from tadpole.leaf.calls import CallFormat, render
 from tadpole.leaf.dialogue import Dialogue
 from tadpole.leaf.guard import WARNING
@@ -215,7 +213,7 @@ async def test_what_is_a_loop_and_what_is_not(play, turns, stop, warned):
 
 async def test_one_result_does_not_fill_a_compact_window(play):
     """A 20,000-character Read ended an episode of a few hundred tokens."""
-    files = {"a.py": Path(toolbox.__file__).read_text()}
+    files = {"a.py": "def f(x):\n    return x\n" * 1000}
     limits = {"max_context": 2400, "profile": ProfileName.COMPACT}
     for look in (READ, say("Bash", command="cat a.py")):
         trace = await play([look, "Done."], sandbox=ScriptedSandbox(files), **limits)

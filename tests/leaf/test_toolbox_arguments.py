@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,9 +97,9 @@ def test_schemas_are_those_of_the_contract():
 def test_the_toolbox_runs_on_an_old_python_alone(box, old_python):
     box.put("a.py", "x = 1\r\n")
     script = (
-        "import importlib.util, json, sys\n"
-        "spec = importlib.util.spec_from_file_location('toolbox', sys.argv[1])\n"
-        "toolbox = importlib.util.module_from_spec(spec); spec.loader.exec_module(toolbox)\n"
+        "import json, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "import toolbox\n"
         "bash = lambda command, seconds: {'code': 0, 'stdout': b'hi', 'stderr': b'',"
         " 'reason': 'exited', 'seconds': 0.0}\n"
         "for name, arguments in json.loads(sys.argv[3]):\n"
@@ -112,7 +113,15 @@ def test_the_toolbox_runs_on_an_old_python_alone(box, old_python):
         ("Bash", {"command": "x"}),
         ("Read", {"file_path": "c.py"}),
     ]
-    argv = [old_python, "-I", "-c", script, toolbox.__file__, str(box.root), json.dumps(steps)]
+    argv = [
+        old_python,
+        "-I",
+        "-c",
+        script,
+        str(Path(toolbox.__file__).parents[1]),
+        str(box.root),
+        json.dumps(steps),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tadpole.leaf import toolbox
+from tadpole.leaf.toolbox.files import BOM
 
 # (case, bytes before, old, new, options, bytes after)
 KEPT = [
@@ -271,7 +271,7 @@ def test_edit_moves_nothing_outside_the_match(box, pieces, cut, new, everywhere)
         assert after == data
         return
     # Model: tokens that keep CRLF whole; the match is over tokens with CRLF read as LF.
-    bom = data.startswith(toolbox.BOM)
+    bom = data.startswith(BOM)
     body = (data[3:] if bom else data).decode("utf-8", "surrogateescape")
     tokens = list(_tokens(body))
     plain = ["\n" if t == "\r\n" else t for t in tokens]
@@ -287,7 +287,7 @@ def test_edit_moves_nothing_outside_the_match(box, pieces, cut, new, everywhere)
     assert f"({count} replacement" in text
     put_in = re.escape(new).replace("\\\n", "\r?\n")
     expected = "".join(put_in if t is None else re.escape(t) for t in done)
-    assert after.startswith(toolbox.BOM) >= bom
+    assert after.startswith(BOM) >= bom
     rest = after[3:] if bom else after
     assert re.fullmatch(expected, rest.decode("utf-8", "surrogateescape"))
 

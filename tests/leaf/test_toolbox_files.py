@@ -4,10 +4,12 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tadpole.leaf import toolbox
+from tadpole.leaf.toolbox import seen
 
 
 def names(box):
@@ -58,7 +60,7 @@ print(json.dumps(toolbox.call(name, arguments, sys.argv[2], None)))
 
 def alone(box, tool, arguments, room):
     """The call in a process of its own: the size of a file is bounded as by a full disk."""
-    source = os.path.dirname(os.path.dirname(os.path.dirname(toolbox.__file__)))
+    source = str(Path(toolbox.__file__).parents[3])
     argv = [sys.executable, "-c", FULL, source, str(box.root), f'["{tool}", {arguments}]', room]
     done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL)
     return done.stdout.decode()
@@ -120,12 +122,12 @@ def test_numbers_of_empty_lines_are_line_numbers_too(box):
 
 
 def test_what_is_remembered_of_files_is_bounded(box, monkeypatch):
-    monkeypatch.setattr(toolbox, "SEEN_CHARS", 10_000)
-    toolbox._seen.clear()
+    monkeypatch.setattr(seen, "SEEN_CHARS", 10_000)
+    seen.texts.clear()
     for k in range(50):
         box.put(f"f{k}", f"{k} " * 400)
         box.ok("Read", file_path=f"f{k}")
-    held = [text for texts in toolbox._seen.values() for text in texts]
+    held = [text for texts in seen.texts.values() for text in texts]
     assert 0 < sum(map(len, held)) <= 10_000
     assert any(text.startswith("49 ") for text in held)
 

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from tadpole.leaf import toolbox
+from tadpole.leaf.toolbox.read import READ_CHARS
 
 
 def test_numbered_lines_under_the_path(box):
@@ -43,7 +43,7 @@ def test_r2_long_files_name_total_and_next_offset(box):
     seen, offset, reads = [], 1, 0
     while offset:
         text = box.ok("Read", file_path="a.json", offset=offset)
-        assert len(text) < toolbox.READ_CHARS + 200
+        assert len(text) < READ_CHARS + 200
         body = [row for row in text.split("\n")[1:] if not row.startswith("[")]
         seen += [row.split(". ", 1)[1] for row in body]
         offset, reads = 0, reads + 1

@@ -91,8 +91,10 @@ def needs_docker() -> None:
 
 @pytest.fixture
 def toolbox(tmp_path: Path) -> Path:
-    (tmp_path / "toolbox.py").write_text(TOOLBOX)
-    return tmp_path / "toolbox.py"
+    package = tmp_path / "tools"
+    package.mkdir()
+    (package / "__init__.py").write_text(TOOLBOX)
+    return package
 
 
 @pytest.fixture

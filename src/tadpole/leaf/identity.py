@@ -11,7 +11,8 @@ from tadpole.settings import LeafConfig
 
 def harness_identity(settings: LeafConfig, sampling: Sampling, system: str) -> str:
     """16 hex digits over limits, sampling, system message and the source of the tools."""
-    tools = Path(toolbox.__file__).read_bytes()
+    sources = sorted(Path(toolbox.__file__).parent.glob("*.py"))
+    tools = b"\0".join(source.read_bytes() for source in sources)
     told = {
         "settings": settings.model_dump(mode="json"),
         "sampling": vars(sampling),

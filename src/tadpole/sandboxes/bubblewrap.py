@@ -38,11 +38,11 @@ from tadpole.sandboxes.session import Session
 from tadpole.sandboxes.spawner import Process, spawner
 from tadpole.settings import BoxKind
 
-TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox.py"
+TOOLBOX = Path(__file__).resolve().parent.parent / "leaf" / "toolbox"
 
 
 class BubblewrapEngine:
-    """Starts sandboxes. ``toolbox`` is the file whose ``call`` the box runs for each tool.
+    """Starts sandboxes. ``toolbox`` is the package whose ``call`` the box runs for each tool.
 
     ``kind`` AUTO: ``session`` where namespaces nest, else ``flat``.
     """

@@ -166,11 +166,13 @@ class _Far:
 def program() -> bytes:
     """The runner as an archive that Python executes."""
     sources = [*(_HERE / "inside").glob("*.py"), _HERE.parent / "bounded.py"]
-    sources.append(Path(toolbox.__file__))
+    tools = Path(toolbox.__file__).parent
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:  # not compressed: a box may have no zlib
         for source in sorted(sources):
             archive.write(source, source.name)
+        for source in sorted(tools.glob("*.py")):
+            archive.write(source, f"{tools.name}/{source.name}")
         archive.writestr("__main__.py", "import once\n\nonce.main()\n")
     return packed.getvalue()
 

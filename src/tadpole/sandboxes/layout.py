@@ -55,26 +55,17 @@ def of_system() -> list[Bind]:
 
 
 def of_runner(toolbox: Path) -> list[Bind]:
-    """What the box's own process is made of, with its bytecode."""
+    """What the box's own process is made of, with its bytecode. ``toolbox``: a package."""
     inside, bounded = _PACKAGE / "inside", _PACKAGE.parent / "bounded.py"
     toolbox = toolbox.resolve()
-    made = compiled(box_python(), (bounded, toolbox, *sorted(inside.glob("*.py"))))
-    alone = {bounded: "/.box/bounded.py", toolbox: "/.box/toolbox.py"}
-    return [
-        Bind(inside, "/.box/inside"),
-        *(Bind(source, target) for source, target in alone.items()),
-        *(
-            # Under the module's name, whatever the file was called.
-            Bind(made[source], f"/.box/__pycache__/{Path(target).stem}{_tag(made[source])}")
-            for source, target in alone.items()
-            if source in made
-        ),
-    ]
-
-
-def _tag(bytecode: Path) -> str:
-    """``.cpython-311.pyc``"""
-    return "".join(bytecode.suffixes[-2:])
+    packages = {inside: "/.box/inside", toolbox: "/.box/toolbox"}
+    sources = (path for package in packages for path in sorted(package.glob("*.py")))
+    made = compiled(box_python(), (bounded, *sources))
+    binds = [Bind(source, target) for source, target in packages.items()]
+    binds.append(Bind(bounded, "/.box/bounded.py"))
+    if bounded in made:
+        binds.append(Bind(made[bounded], f"/.box/__pycache__/{made[bounded].name}"))
+    return binds
 
 
 def of_task(spec: SandboxSpec, python: Path | None) -> list[Bind]:

@@ -37,6 +37,7 @@ class Climbing:
         self.ours: Config = saved(self.run.path / CONFIG)
         self.names = Names.model_validate_json(Places.of(self.run.path).names.read_bytes())
         self._drawn = 0
+        self._free = time.monotonic()  # since when the learner waits for episodes
         super().__init__(config)  # type: ignore[call-arg]
 
     def init(self) -> None:
@@ -47,6 +48,7 @@ class Climbing:
         )
         for missing in filter(None, answers):
             raise TrainerError(missing)
+        self._free = time.monotonic()
 
     def _add_prompts_to_generate(self, num_prompts: int) -> int:
         """As verl's; raises TrainerError instead of drawing for ever."""
@@ -99,7 +101,9 @@ class Climbing:
             fingerprint=self.names.of_version(update),
             groups=len({episode.group for episode in found}),
         )
-        row = row.model_copy(update={"seconds_update": time.monotonic() - started})
+        ended = time.monotonic()
+        seconds = {"seconds_rollout": started - self._free, "seconds_update": ended - started}
+        row, self._free = row.model_copy(update=seconds), ended
         self._refuse(row.mean_abs_pq or 0.0, row.dropped_share)
         self.run.append(TABLE, row)
         self._drawn = 0
