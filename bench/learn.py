@@ -170,12 +170,12 @@ async def _climb(name: str, config: Config, base: RunDir, progress: Progress) ->
     with progress.task(f"train {name}", total=config.train.updates) as bar:
         watch = asyncio.create_task(_watch(run, bar.update))
         try:
-            await _tadpole("train", "--run", str(run.path))
+            await tadpole("train", "--run", str(run.path))
         finally:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watch
-    await _tadpole("eval", "run", "--policy", "after", "--run", str(run.path))
+    await tadpole("eval", "run", "--policy", "after", "--run", str(run.path))
     job = Job(
         config,
         run,
@@ -197,7 +197,8 @@ async def _watch(run: RunDir, show: object) -> None:
         await asyncio.sleep(5)
 
 
-async def _tadpole(*words: str) -> None:
+async def tadpole(*words: str) -> None:
+    """The command in a process of its own, with one thread. Raises TrainerError."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = await arun([Path(sys.executable).with_name("tadpole"), *words], env=env)
     if not done.ok:
