@@ -6,14 +6,18 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tadpole import process
+from tadpole import process, rounds
+from tadpole.models.location import weights_hash
 from tadpole.repos.store import Store
+from tadpole.rl.checkpoint import read_state
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import provenance
+from tadpole.rundir import RunDir
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
 from tadpole.trace import Attempt
 from tests.engines.patience import PATIENT
@@ -176,3 +180,32 @@ def test_killed_outright_it_goes_on_from_the_last_checkpoint(job):
     found = provenance(job.rundir, 1)
     assert not found.violation and found.updates == 4
     assert (run / "checkpoints" / "update-00004").is_dir()
+
+
+def test_a_second_round_begins_with_what_the_first_exported(job):
+    """Calibrated on the export by the engine in this process, then climbed on verl anew."""
+    asked = {
+        "train": {"rounds": 2, "updates": 1, "checkpoint_every": 1},
+        "calibrate": {"samples": 4, "probe": 0, "low": 0.0, "high": 1.0},
+        "policy": {"threads": 1},
+    }
+    sections = {
+        name: getattr(job.config, name).model_copy(update=values) for name, values in asked.items()
+    }
+    job = replace(job, config=job.config.model_copy(update=sections))
+    job.rundir.save_config(job.config)
+    last = asyncio.run(rounds.train(job))
+    first, second = job.rundir, RunDir.open(job.rundir.round(2))
+    done = first.rows(rounds.TABLE, rounds.RoundRow)
+    assert [row.round for row in done] == [1, 2]
+    export = first.path / done[0].path
+    assert last == first.path / done[1].path and last.is_relative_to(second.path)
+    # The second climb's first weights are the export's; what it makes is its child, and other.
+    assert read_state(last).parent == weights_hash(export) != weights_hash(last)
+    for run in (first, second):
+        [row] = run.rows(TABLE, UpdateRow)
+        print(row.model_dump_json(exclude={"traces"}))
+        assert row.update == 1 and row.lag_max == 0 and row.mean_abs_pq < 1e-3
+    assert second.rows("calibration", Attempt)
+    found = provenance(first, 1)
+    assert not found.violation and (found.rounds, found.updates) == (2, 2)
