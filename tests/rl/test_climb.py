@@ -156,6 +156,19 @@ class TestLearner:
             assert torch.equal(tensor, before[name])
         assert not learner.update(group(1)).skipped or case == "spike"  # and it goes on
 
+    @pytest.mark.parametrize("how", ["trained", "refused", "imitated"])
+    def test_the_model_is_sampled_next_and_so_is_not_left_in_training_mode(self, how):
+        model = llama()
+        learner = Learner(model, lr=1e-2, max_mean_gap=0.0 if how == "refused" else 1.0)
+        if how == "imitated":
+            learner.imitate(group(0))
+        elif how == "refused":
+            with pytest.raises(TrainerError):
+                learner.update(group(0))
+        else:
+            learner.update(group(0))
+        assert not any(module.training for module in model.modules())
+
     def test_gradient_checkpointing_changes_nothing(self):
         states = []
         for checkpointing in (False, True):

@@ -215,7 +215,7 @@ class Climb:
             for tokens in contexts(trace)
         ]
         if not self.settings.max_lag:
-            self.policy.rest()  # the update needs the memory
+            await self.policy.rest()  # the update needs the memory
         stats = await asyncio.to_thread(self.learner.update, samples) if samples else None
         self._skips = self._skips + 1 if stats is not None and stats.skipped else 0
         if stats is not None and self._skips > MOST_SKIPS:

@@ -93,7 +93,7 @@ class ServerPolicy:
         """See the protocol."""
         self._home.pop(episode, None)
 
-    def rest(self) -> None:
+    async def rest(self) -> None:
         """Nothing to give back: the memory is the servers'."""
 
     async def renew(self, fingerprint: str, version: int) -> None:
