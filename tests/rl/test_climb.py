@@ -1,6 +1,7 @@
 """A climb learns, leaves its rows, and survives kill -9."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -263,10 +264,12 @@ class TestClimb:
         climb = make_climb(tmp_path / "run", updates=6)
         climb.learner.spike_norm = 1e-9
         rows = []
-        with pytest.raises(TrainerError, match="3 updates in a row were skipped"):
+        with pytest.raises(TrainerError, match="3 updates in a row were skipped") as caught:
             await climb.run(tasks(), rows.append)
         climb.policy.close()
         assert [bool(row.skipped) for row in rows] == [True, True]
+        newest = checkpoints(tmp_path / "run" / "checkpoints")[-1]
+        assert f"remove {newest} to go on from before it" in str(caught.value)
 
     async def test_no_tasks(self, tmp_path):
         climb = make_climb(tmp_path / "run", updates=1)
@@ -284,6 +287,44 @@ class TestClimb:
         again = make_climb(tmp_path / "run", updates=4)
         with pytest.raises(TrainerError, match=r"not all finite, first model\.embed_tokens"):
             await again.run(tasks(), lambda row: None)
+
+    @pytest.mark.parametrize("broken", ["nan", "torn weights", "torn adapters", "torn moments"])
+    async def test_what_a_broken_checkpoint_advises_works(self, tmp_path, broken):
+        """Of the checkpoint before it the optimizer's state is gone: it costs disk."""
+        train = {"lora": {"rank": 2}} if broken == "torn adapters" else {}
+        if train:
+            pytest.importorskip("peft")
+        climb = make_climb(tmp_path / "run", 4, train)
+        saved = await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        removed = saved
+        if broken == "nan":
+            with torch.no_grad():
+                climb.learner.model.lm_head.weight[3, 3] = torch.nan
+            climb.learner.model.save_pretrained(saved)
+        elif broken == "torn moments":
+            removed = saved / "optimizer.pt"
+            removed.write_bytes(removed.read_bytes()[:99])
+        else:
+            name = "adapter/adapter_model" if train else "model"
+            file = saved / f"{name}.safetensors"
+            file.write_bytes(file.read_bytes()[:99])
+        again = make_climb(tmp_path / "run", 6, train)
+        with pytest.raises(TrainerError, match=r"remove (that directory|it)\b") as caught:
+            await again.run(tasks(), lambda row: None)
+        again.policy.close()
+        assert str(removed) in str(caught.value) and "\n" not in str(caught.value)
+        if removed.is_dir():
+            shutil.rmtree(removed)
+        else:
+            removed.unlink()
+        said, rows = [], []
+        third = make_climb(tmp_path / "run", 6, train)
+        third.say = said.append
+        await third.run(tasks(), rows.append)
+        third.policy.close()
+        assert [row.update for row in rows] == ([5, 6] if removed.suffix else [3, 4, 5, 6])
+        assert len(said) == 1 and "new moments" in said[0]
 
 
 class TestOverlap:

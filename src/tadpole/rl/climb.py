@@ -23,6 +23,7 @@ from tadpole.outcome import OUTCOME_POLICY
 from tadpole.protocols import Sampling, TrainedPolicy
 from tadpole.rl.batch import Sample
 from tadpole.rl.checkpoint import (
+    OPTIMIZER,
     CheckpointState,
     checkpoints,
     load_weights,
@@ -77,6 +78,7 @@ class Climb:
     seed: int
     base: str
     validate: Callable[[], Awaitable[str]] | None = None
+    say: Callable[[str], None] = lambda line: None  # what a person should know of a resumption
 
     async def run(self, tasks: Sequence[Task], progress: Callable[[UpdateRow], None]) -> Path:
         """Climb to the last update; the final checkpoint's directory.
@@ -85,8 +87,8 @@ class Climb:
         """
         if not tasks:
             raise TrainerError(
-                "no task to train on: calibrate more tasks (--tasks.count), or widen the band "
-                "(--calibrate.low, --calibrate.high)"
+                "no task to train on: a run in another --run.dir with more tasks (--tasks.count) "
+                "or a wider band (--calibrate.low, --calibrate.high) has some"
             )
         root = self.rundir.directory("checkpoints")
         self._skips = 0
@@ -152,9 +154,16 @@ class Climb:
         state = read_state(found[-1])
         load_weights(self.learner.model, found[-1])
         if state.update < self.settings.updates:
-            self.learner.load(found[-1] / "optimizer.pt")
+            self._take_moments(found[-1] / OPTIMIZER)
         await self.policy.renew(state.fingerprint, state.update)
         return state.update
+
+    def _take_moments(self, path: Path) -> None:
+        """The optimizer's state. Where a checkpoint is not the newest that was made it has none."""
+        if path.exists():
+            self.learner.load(path)
+        else:
+            self.say(f"{path} is gone: the optimizer goes on with new moments")
 
     def _plan(self, update: int, tasks: Sequence[Task]) -> list[Owed]:
         """The episodes of an update, group by group."""
@@ -221,7 +230,7 @@ class Climb:
         if stats is not None and self._skips > MOST_SKIPS:
             raise TrainerError(
                 f"{self._skips} updates in a row were skipped, the last because "
-                f"{stats.skipped}: go on from an earlier checkpoint, with a lower --train.lr"
+                f"{stats.skipped}: {self._instead()}"
             )
         row = UpdateRow.of([attempt for attempt, _ in episodes], stats, update=update)
         return row.model_copy(
@@ -238,6 +247,12 @@ class Climb:
                 "seconds_update": time.monotonic() - rolled,
             }
         )
+
+    def _instead(self) -> str:
+        """What can be done about a climb that stands still; its settings are settled."""
+        elsewhere = "a lower --train.lr takes another --run.dir"
+        made = checkpoints(self.rundir.path / "checkpoints")
+        return f"remove {made[-1]} to go on from before it; {elsewhere}" if made else elsewhere
 
     def _fresh(self, update: int, episode: Episode | None) -> Episode | None:
         """The episode, unless a token of it is older than the bound (an engine that was late)."""

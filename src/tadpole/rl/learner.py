@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -154,8 +155,17 @@ class Learner:
         os.replace(beside, path)
 
     def load(self, path: Path) -> None:
-        """Continue with the optimizer's state as :meth:`save` wrote it."""
-        self.optimizer.load_state_dict(torch.load(path, weights_only=True))
+        """Continue with the optimizer's state as :meth:`save` wrote it.
+
+        Raises TrainerError where it is damaged, or of other parameters.
+        """
+        try:
+            self.optimizer.load_state_dict(torch.load(path, weights_only=True))
+        except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError) as error:
+            raise TrainerError(
+                f"{path} cannot be read ({' '.join(str(error).split())[:200]}): remove it, and the "
+                "optimizer goes on with new moments"
+            ) from None
 
     def _score(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         with self._numerics():
@@ -204,8 +214,8 @@ class Learner:
             wrong = (
                 f"{stats.dropped_share:.0%} of the tokens are outside the trust region, above "
                 f"{self.max_dropped_share:.0%}: the policy has moved too far from the one that "
-                "sampled them (a lower --train.lr or --train.max_lag; --train.max_dropped_share "
-                "sets the limit)"
+                "sampled them (--train.max_dropped_share sets the limit; a lower --train.lr or "
+                "--train.max_lag takes another --run.dir)"
             )
         if wrong is None and not skipped:
             with self._timed():

@@ -57,7 +57,7 @@ class Climbing:
             raise TrainerError(
                 f"{self._drawn} groups were drawn for update {self.global_steps} and too few can "
                 "be used: their rewards do not differ, or their boxes fail (tadpole doctor); "
-                "calibrate other tasks, or look at rollouts.jsonl"
+                "rollouts.jsonl says which, and other tasks take another --run.dir"
             )
         added: int = super()._add_prompts_to_generate(num_prompts)  # type: ignore[misc]
         return added
