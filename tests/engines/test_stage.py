@@ -75,6 +75,36 @@ def test_taking_over_again_changes_nothing_and_adds_what_is_new(run, places):
     assert stage.adopt(places, run, "base").name == "update-00020"
 
 
+def test_an_export_that_verl_does_not_count_is_not_taken_over(run, places):
+    """A kill came before verl had noted it; then that update is made again, by other weights."""
+    named(places)
+    export(places, 20, 2)
+    export(places, 10, 1)  # where it stands
+    made = stage.adopt(places, run, "base")
+    states = [read_state(path) for path in checkpoints(run.path / "checkpoints")]
+    assert made.name == "update-00010" and [state.update for state in states] == [10]
+    export(places, 20, 3)
+    assert stage.adopt(places, run, "base").name == "update-00020"
+    assert read_state(run.path / "checkpoints" / "update-00020").parent == states[0].weights
+
+
+def test_an_update_that_was_made_again_takes_the_place_of_the_first(run, places):
+    """Who removed verl's number, as its error advises, begins again."""
+    named(places)
+    export(places, 10, 1)
+    export(places, 20, 2)
+    stage.adopt(places, run, "base")
+    (places.states / stage.LATEST).unlink()
+    with pytest.raises(TrainerError, match="left no weights"):
+        stage.adopt(places, run, "base")
+    places.names.write_text(Names(base="base", incarnation=1).model_dump_json())
+    export(places, 10, 3)
+    made = stage.adopt(places, run, "base")
+    state = read_state(made)
+    assert (state.update, state.fingerprint, state.parent) == (10, "base+10.1", "base")
+    assert state.weights == weights_hash(made)
+
+
 def test_a_checkpoint_without_an_export_is_none(run, places):
     named(places)
     (places.states / "global_step_10" / "actor").mkdir(parents=True)

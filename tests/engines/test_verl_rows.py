@@ -117,6 +117,7 @@ def climbed(tmp_path):
     places.names.write_text(names.model_dump_json())
     export = places.states / "global_step_3" / "actor" / "huggingface"
     llama(1).save_pretrained(export)
+    (places.states / stage.LATEST).write_text("3")
     job = Job(config, run, workshop=None, progress=Progress.silent())  # nothing is played here
     note_trained(job, stage.adopt(places, run, "b"))
     return run

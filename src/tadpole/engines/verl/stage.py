@@ -152,32 +152,38 @@ def last_error(log: Path) -> str:
 def adopt(places: Places, rundir: RunDir, base: str) -> Path:
     """Take verl's exports over as checkpoints of the run; the directory of the last one.
 
-    Files are linked where the file system can, not copied. Raises TrainerError where there are
-    none.
+    An export beyond where verl stands is what a kill left of a checkpoint: that update is made
+    again, by other weights. Files are linked where the file system can, not copied. Raises
+    TrainerError where there are none.
     """
     names = Names.model_validate_json(places.names.read_bytes())
-    root = rundir.directory("checkpoints")
-    exports = {
+    root, done = rundir.directory("checkpoints"), standing(places)
+    for update, export in sorted(_exports(places).items()):
+        made = [state for path in checkpoints(root) if (state := read_state(path)).update <= update]
+        name = names.of_version(update)
+        if update > done or name in {state.fingerprint for state in made}:
+            continue
+        before = [state.weights for state in made if state.update < update]
+        state = CheckpointState(
+            update=update,
+            fingerprint=name,
+            weights=weights_hash(export),
+            parent=before[-1] if before else base,
+        )
+        _take(export, root / f"update-{update:05d}", state)
+    found = [path for path in checkpoints(root) if read_state(path).update <= done]
+    if not found:
+        raise TrainerError(f"verl left no weights in {places.states}: see {places.log}")
+    return found[-1]
+
+
+def _exports(places: Places) -> dict[int, Path]:
+    """The Hugging Face directories that verl has written, by update."""
+    return {
         int(path.parent.parent.name.removeprefix("global_step_")): path
         for path in places.states.glob("global_step_*/actor/huggingface")
         if any(path.glob("*.safetensors"))
     }
-    done = {read_state(path).update for path in checkpoints(root)}
-    for update, export in sorted(exports.items()):
-        if update not in done:
-            made = checkpoints(root)
-            parent = read_state(made[-1]).weights if made else base
-            state = CheckpointState(
-                update=update,
-                fingerprint=names.of_version(update),
-                weights=weights_hash(export),
-                parent=parent,
-            )
-            _take(export, root / f"update-{update:05d}", state)
-    found = checkpoints(root)
-    if not found:
-        raise TrainerError(f"verl left no weights in {places.states}: see {places.log}")
-    return found[-1]
 
 
 def _take(export: Path, target: Path, state: CheckpointState) -> None:
