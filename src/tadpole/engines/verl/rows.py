@@ -13,10 +13,8 @@ from tadpole.rl.samples import contexts
 from tadpole.rundir import RunDir
 from tadpole.trace import Attempt, Trace
 
-FILTERED = "training/filter_groups/evicted_samples"
 STALE = "training/off_policy/evicted_samples"
 FAILED = "training/rollout_failure/evicted_samples"
-REWARDS = "_dapo_filtered_reward_counts"  # {the raw reward that all of a group had: groups}
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,22 @@ def row_of(
     update: int,
     fingerprint: str,
     groups: int,
+    alike: Sequence[Sequence[Attempt]] = (),
 ) -> UpdateRow:
-    """The row. ``figures`` are verl's metrics of this update; ``groups`` those trained on."""
+    """The row. ``figures`` are verl's metrics of this update.
+
+    ``attempts`` in ``groups`` groups are trained on; those of ``alike`` were rolled out besides
+    and have no signal. Rewards, turns and endings are those of both.
+    """
     counted = figures.get(TOKENS, 0.0)
     norm = float(figures.get("actor/grad_norm", 0.0))
-    filtered = int(figures.get(FILTERED, 0))
-    rewards = figures.get(REWARDS) or {}
-    row = UpdateRow.of(attempts, None, update=update)
+    rolled = [*attempts, *(attempt for group in alike for attempt in group)]
+    row = UpdateRow.of(rolled, None, update=update)
     return row.model_copy(
         update={
-            "groups": groups + filtered,
-            "dropped_groups": filtered,
-            "solved_groups": int(rewards.get(1.0, 0)),
+            "groups": groups + len(alike),
+            "dropped_groups": len(alike),
+            "solved_groups": sum(group[0].reward == 1.0 for group in alike),
             "stale_groups": int(figures.get(STALE, 0)),
             "broken_groups": int(figures.get(FAILED, 0)),
             "tokens": trained.tokens,

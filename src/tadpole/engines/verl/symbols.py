@@ -115,11 +115,8 @@ WORDS = (
     # What a batch and the metrics of an update hold.
     *(Word(BASE, word) for word in ('"rollout_log_probs"', '"is_padding"', '"actor/"')),
     *(Word("verl.workers.engine_workers", f'final_metrics["{w}"]') for w in ("loss", "grad_norm")),
-    *(
-        Word(BUFFER, f"/{reason}/evicted_samples")
-        for reason in ("off_policy", "filter_groups", "rollout_failure")
-    ),
-    *(Word(BUFFER, word) for word in ('"_dapo_filtered_reward_counts"', '"reward_extra_info"')),
+    *(Word(BUFFER, f"/{reason}/evicted_samples") for reason in ("off_policy", "rollout_failure")),
+    Word(BUFFER, '"reward_extra_info"'),
     # Where its checkpoints are.
     *(Word(BASE, word) for word in (LATEST, "global_step_", '"actor"')),
     Word("verl.utils.checkpoint.fsdp_checkpoint_manager", '"huggingface"'),

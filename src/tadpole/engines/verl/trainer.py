@@ -17,6 +17,7 @@ from tadpole.engines.verl import rows
 from tadpole.engines.verl.advantages import Episode, advantages_of
 from tadpole.engines.verl.places import MODE, RAW, Names, Places
 from tadpole.engines.verl.registered import missing_in
+from tadpole.engines.verl.rolled import Rolled
 from tadpole.errors import TrainerError
 from tadpole.rl.metrics import TABLE
 from tadpole.rundir import CONFIG, RunDir
@@ -36,6 +37,7 @@ class Climbing:
         self.run = RunDir.open(config.tadpole.run)
         self.ours: Config = saved(self.run.path / CONFIG)
         self.names = Names.model_validate_json(Places.of(self.run.path).names.read_bytes())
+        self._rolled = Rolled(self.run, int(config.actor_rollout_ref.rollout.n))
         self._drawn = 0
         self._free = time.monotonic()  # since when the learner waits for episodes
         super().__init__(config)  # type: ignore[call-arg]
@@ -89,6 +91,7 @@ class Climbing:
         found = [e for e in self._episodes(batch) if e.attempt is not None]
         attempts = [e.attempt for e in found if e.attempt is not None]
         update, started = self.global_steps, time.monotonic()
+        alike = self._rolled.without_signal()
         with ThreadPoolExecutor(1) as pool:
             reading = rows.begun(pool, self.run, attempts, update)
             batch = super()._update_actor(batch, metrics)  # type: ignore[misc]
@@ -100,6 +103,7 @@ class Climbing:
             update=update,
             fingerprint=self.names.of_version(update),
             groups=len({episode.group for episode in found}),
+            alike=alike,
         )
         ended = time.monotonic()
         seconds = {"seconds_rollout": started - self._free, "seconds_update": ended - started}
