@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -233,6 +234,22 @@ class TestClimb:
         for name, tensor in fresh.state_dict().items():
             assert torch.equal(tensor, climb.learner.model.state_dict()[name])
 
+    async def test_what_was_rolled_out_before_is_read_once(self, tmp_path):
+        """The table grows with every update: to read it at each costs their square."""
+
+        class Counted(RunDir):
+            tables: ClassVar = []
+
+            def rows(self, table, model):
+                self.tables.append(table)
+                return super().rows(table, model)
+
+        climb = make_climb(tmp_path / "run", updates=5)
+        climb.rundir = Counted(climb.rundir.path)
+        await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        assert Counted.tables.count(ROLLOUTS) == 1
+
     async def test_a_finished_climb_is_not_made_again(self, tmp_path):
         for _ in range(2):
             climb = make_climb(tmp_path / "run", updates=2)
@@ -347,6 +364,18 @@ class TestOverlap:
             climb.rundir.load_trace(row.trace) for row in climb.rundir.rows(ROLLOUTS, Attempt)
         ]
         assert {max(trace.tokens.versions) for trace in traces} <= set(range(8))
+
+    async def test_its_rows_say_how_old_the_trained_tokens_were(self, tmp_path):
+        climb = make_climb(tmp_path / "run", 6, {"max_lag": 1, "max_mean_gap": 1.0})
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        for row in rows:
+            traces = [climb.rundir.load_trace(name) for name in row.traces]
+            ages = [row.update - 1 - max(trace.tokens.versions) for trace in traces]  # one token
+            assert row.lag_max == max(ages, default=0)
+            assert row.lag_mean == (pytest.approx(sum(ages) / len(ages)) if ages else None)
+        assert any(row.lag_mean for row in rows)
 
     async def test_the_same_tasks_as_without(self, tmp_path):
         made = []

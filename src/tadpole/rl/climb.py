@@ -36,7 +36,7 @@ from tadpole.rl.groups import learned_advantages
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import digest
-from tadpole.rl.samples import contexts, versions
+from tadpole.rl.samples import contexts, lags, versions
 from tadpole.rl.scheduler import Batch, Scheduler
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
@@ -145,17 +145,18 @@ class Climb:
 
     async def _resume(self, root: Path) -> int:
         """Take up the newest checkpoint; how many updates it has."""
-        found = checkpoints(root)
+        found, before = checkpoints(root), self.rundir.rows(ROLLOUTS, Attempt)
         # Updates after the checkpoint are made again by other weights: they need other names.
-        self._incarnation = len({row.policy for row in self.rundir.rows(ROLLOUTS, Attempt)})
-        if not found:
-            await self.policy.renew(self.base, 0)
-            return 0
-        state = read_state(found[-1])
-        load_weights(self.learner.model, found[-1])
-        if state.update < self.settings.updates:
-            self._take_moments(found[-1] / OPTIMIZER)
+        self._incarnation = len({row.policy for row in before})
+        state = CheckpointState(update=0, fingerprint=self.base)
+        if found:
+            state = read_state(found[-1])
+            load_weights(self.learner.model, found[-1])
+            if state.update < self.settings.updates:
+                self._take_moments(found[-1] / OPTIMIZER)
         await self.policy.renew(state.fingerprint, state.update)
+        # What other weights have finished is of no use, and no later ones have these names.
+        self._finished = [row for row in before if row.policy == state.fingerprint]
         return state.update
 
     def _take_moments(self, path: Path) -> None:
@@ -196,7 +197,7 @@ class Climb:
     def _known(self, update: int) -> dict[tuple[str, int], Attempt]:
         """Attempts of the very weights in force that a run before a crash has finished."""
         found = {}
-        for row in self.rundir.rows(ROLLOUTS, Attempt):
+        for row in self._finished:
             mine = row.policy == self.policy.fingerprint and f"/{_stage(update)}/" in row.trace
             if mine and OUTCOME_POLICY[row.outcome].trust:
                 # Later turns may be of weights that the crash took away.
@@ -233,13 +234,15 @@ class Climb:
                 f"{stats.skipped}: {self._instead()}"
             )
         row = UpdateRow.of([attempt for attempt, _ in episodes], stats, update=update)
+        lagging = lags((trace for (_, trace), _ in learned), update)
         return row.model_copy(
             update={
                 "invalid": len(made) - len(episodes),
                 "groups": len(groups),
                 "solved_groups": solved,
                 "dropped_groups": dropped,
-                "lag_max": max(0, *(update - 1 - versions(trace)[0] for _, trace in episodes)),
+                "lag_max": max(lagging, default=0),
+                "lag_mean": sum(lagging) / len(lagging) if lagging else None,
                 "traces": tuple(attempt.trace for (attempt, _), _ in learned),
                 "digest": digest(trace for (_, trace), _ in learned),
                 "seconds_rollout": rolled - self._begun,

@@ -9,9 +9,9 @@ from typing import Any
 from tadpole.engines.verl.places import DROPPED, GAPS, TOKENS
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.provenance import digest
-from tadpole.rl.samples import contexts
+from tadpole.rl.samples import lags
 from tadpole.rundir import RunDir
-from tadpole.trace import Attempt, Trace
+from tadpole.trace import Attempt
 
 STALE = "training/off_policy/evicted_samples"
 FAILED = "training/rollout_failure/evicted_samples"
@@ -30,22 +30,13 @@ class Trained:
 def trained_on(rundir: RunDir, attempts: Sequence[Attempt], update: int) -> Trained:
     """Read the traces of ``attempts``: slow for long ones, so that it runs beside the update."""
     traces = [rundir.load_trace(attempt.trace) for attempt in attempts]
-    lags = [update - 1 - version for trace in traces for version in _versions(trace)]
+    found = lags(traces, update)
     return Trained(
-        tokens=len(lags),
+        tokens=len(found),
         digest=digest(traces),
-        lag_mean=sum(lags) / len(lags) if lags else 0.0,
-        lag_max=max(lags, default=0),
+        lag_mean=sum(found) / len(found) if found else 0.0,
+        lag_max=max(found, default=0),
     )
-
-
-def _versions(trace: Trace) -> list[int]:
-    return [
-        version
-        for tokens in contexts(trace)
-        for version, mask in zip(tokens.versions, tokens.loss_mask, strict=True)
-        if mask
-    ]
 
 
 def begun(
