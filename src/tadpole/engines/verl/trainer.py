@@ -18,6 +18,7 @@ from tadpole.engines.verl.advantages import Episode, advantages_of
 from tadpole.engines.verl.places import MODE, RAW, Names, Places
 from tadpole.engines.verl.registered import missing_in
 from tadpole.engines.verl.rolled import Rolled
+from tadpole.engines.verl.workers import rotated
 from tadpole.errors import TrainerError
 from tadpole.rl.metrics import TABLE
 from tadpole.rundir import CONFIG, RunDir
@@ -32,6 +33,7 @@ class Climbing:
     config: Any
     global_steps: int
     actor_rollout_wg: Any
+    agent_loop_manager: Any
 
     def __init__(self, config: Any):
         self.run = RunDir.open(config.tadpole.run)
@@ -62,6 +64,13 @@ class Climbing:
                 "rollouts.jsonl says which, and other tasks take another --run.dir"
             )
         added: int = super()._add_prompts_to_generate(num_prompts)  # type: ignore[misc]
+        return added
+
+    def _submit_batch_to_rollout(self, batch: Any) -> int:
+        """As verl's, with other workers first each time."""
+        added: int = super()._submit_batch_to_rollout(batch)  # type: ignore[misc]
+        manager = self.agent_loop_manager
+        manager.agent_loop_workers = rotated(manager.agent_loop_workers, added)
         return added
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
