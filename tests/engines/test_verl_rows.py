@@ -86,7 +86,7 @@ def test_a_row_is_about_all_groups_that_were_rolled_out(tmp_path):
     run.append(ROLLOUTS, of_drawing(1, 0, 1.0))  # of a process before
     rolled = Rolled(run, 2)
     assert rolled.without_signal() == []
-    broken = {"outcome": Outcome.INFRASTRUCTURE, "reward": None}
+    broken = {"outcome": Outcome.INFRASTRUCTURE}
     played = [
         of_drawing(2, 0, 1.0), of_drawing(3, 0, 0.0), of_drawing(2, 1, 1.0, turns=5),
         of_drawing(4, 0, 1.0), of_drawing(3, 1, None, **broken), of_drawing(4, 1, 0.0),
