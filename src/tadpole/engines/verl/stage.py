@@ -61,7 +61,7 @@ async def train(job: Job) -> Path:
             asked = places.root / "overrides.txt"
             write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
             given = (asked, places.log, str(os.getpid()))
-            driver = [sys.executable, "-m", "tadpole.engines.verl.main", *given]
+            driver: list[str | Path] = [sys.executable, "-m", "tadpole.engines.verl.main", *given]
             await watched(job, places, driver, tell)
     made = adopt(places, job.rundir, before.fingerprint)
     note_trained(job, made)
