@@ -86,7 +86,9 @@ def prepare_policy(
     loaded = load_model(location, device, dtype if coarse else torch.float32)
     if trains is Trains.ADAPTERS:
         lora = config.train.lora
-        add_adapters(loaded.model, lora.rank, lora.alpha, config.train.seed)
+        # As all of a climb that is drawn, see Job.seed.
+        seed = config.run.seed * 1000 + config.train.seed
+        add_adapters(loaded.model, lora.rank, lora.alpha, seed)
     if hands_adapters and weights is not None:
         load_adapters(loaded.model, weights / ADAPTER)
         loaded = replace(loaded, fingerprint=weights_hash(weights))

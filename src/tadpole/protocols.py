@@ -205,8 +205,8 @@ class TrainedPolicy(TokenPolicy, Protocol):
         """
         ...
 
-    def rest(self) -> None:
-        """Give memory back, only while no request is open: an update is about to need it."""
+    async def rest(self) -> None:
+        """Give memory back once no turn is open: an update is about to need it."""
         ...
 
 

@@ -163,6 +163,7 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         seed=job.seed(asked.seed),
         base=start.policy.fingerprint,
         validate=validator(job, start.policy, rollout),
+        say=job.progress.say,
     )
     made = checkpoints(job.rundir.path / "checkpoints")
     done = read_state(made[-1]).update if made else 0

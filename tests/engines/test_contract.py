@@ -17,7 +17,7 @@ from tadpole.engines import verl as ours
 from tadpole.engines.verl import stage
 from tadpole.engines.verl.dryrun import composed, validated
 from tadpole.engines.verl.overrides import overrides
-from tadpole.engines.verl.rows import FAILED, FILTERED, REWARDS, STALE
+from tadpole.engines.verl.rows import FAILED, STALE
 from tadpole.engines.verl.symbols import BASE, SYMBOLS, VERSION, WORDS, Symbol, Word, moved
 
 PACKAGE = Path(ours.__file__).parent
@@ -60,7 +60,7 @@ def test_the_contract_names_all_that_is_overridden():
 
 def test_the_contract_names_the_words_that_rows_and_stage_read():
     said = {word.text.strip('"') for word in WORDS}
-    read = {FILTERED, STALE, FAILED, REWARDS}
+    read = {STALE, FAILED}
     assert {word.removeprefix("training") for word in read} | {stage.LATEST} <= said
 
 

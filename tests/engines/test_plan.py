@@ -9,6 +9,7 @@ from tadpole.config import load
 from tadpole.engines import plan as planning
 from tadpole.engines.plan import GIB, plan
 from tadpole.engines.shape import QWEN35_4B, Shape, shape_of
+from tadpole.engines.verl.overrides import overrides
 from tadpole.errors import ConfigError
 from tadpole.rl import logprob
 from tests.engines.qwen import SHAPE, tiny_config, tiny_qwen
@@ -45,6 +46,40 @@ class TestShape:
         assert shape_of(str(tmp_path)) == SHAPE
         with pytest.raises(ConfigError, match=r"no plan for the model nowhere: .* Qwen/Qwen3.5-4B"):
             shape_of("nowhere")
+
+    def test_windows_count_as_whole_attention(self, tmp_path):
+        text = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "vocab_size": 10,
+                "num_attention_heads": 2, "num_key_value_heads": 1}  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(text))
+        plain = shape_of(str(tmp_path))
+        kinds = {"layer_types": ["sliding_attention", "full_attention"]}
+        (tmp_path / "config.json").write_text(json.dumps(text | kinds))
+        assert shape_of(str(tmp_path)) == plain and plain.attention_layers == 2
+
+    @pytest.mark.parametrize(
+        ("change", "line"),
+        [
+            ({"layer_types": ["conv", "full_attention"]}, r"layers of another kind \(conv\)"),
+            ({"num_experts": 128}, "mixture of experts"),
+            ({"layer_types": None}, "does not say 'layer_types'"),
+            ({"vocab_size": None}, None),
+            ({"num_hidden_layers": "four"}, "is none of a decoder"),
+        ],
+    )
+    def test_another_kind_of_model_has_no_plan(self, tmp_path, change, line):
+        text = tiny_config().to_dict() | change
+        if line is None:
+            del text["vocab_size"]
+            line = "does not say 'vocab_size'"
+        (tmp_path / "config.json").write_text(json.dumps(text))
+        with pytest.raises(ConfigError, match=rf"{line}; --cluster\.gpu_gib 0 goes on"):
+            shape_of(str(tmp_path))
+
+    @pytest.mark.parametrize("body", ["[]", '"x"', "{}", '{"text_config": 3}'])
+    def test_a_config_that_is_none(self, tmp_path, body):
+        (tmp_path / "config.json").write_text(body)
+        with pytest.raises(ConfigError, match=r"no plan for .*--cluster\.gpu_gib 0"):
+            shape_of(str(tmp_path))
 
     def test_the_chunk_is_that_of_the_learner(self):
         assert planning.CHUNK == logprob.CHUNK
@@ -96,6 +131,25 @@ class TestMemory:
         small = load({"cluster.server_share": "0.36"}, preset="gpu-24")
         with pytest.raises(ConfigError, match="with what it works with"):
             plan(small, QWEN35_4B, rank=16)
+
+    @pytest.mark.parametrize("rollout", ["vllm", "sglang"])
+    def test_a_rollout_engine_fills_what_is_planned(self, rollout):
+        config = load({"cluster.rollout": rollout}, preset="verl-8x80")
+        asked = dict(line.split("=", 1) for line in overrides(config))
+        share = float(asked["actor_rollout_ref.rollout.gpu_memory_utilization"])
+        gpu = planning.rollout_gpu(config, QWEN35_4B)
+        assert gpu.gib == pytest.approx(share * config.cluster.gpu_gib)
+
+    def test_what_is_advised_is_of_the_trainer_that_is_asked_for(self):
+        tight = load({"cluster.gpu_gib": "24"}, preset="verl-8x80")
+        refusal = plan(tight, QWEN35_4B).refusal()
+        assert "raise --cluster.train_gpus or --cluster.context_parallel" in refusal
+        assert "micro_batch_tokens" not in refusal and "adapters" not in refusal
+        longer = {"leaf.max_context": "4000000", "cluster.train_gpus": "4000",
+                  "cluster.context_parallel": "4000"}  # fmt: skip
+        refusal = plan(load(longer, preset="verl-8x80"), QWEN35_4B).refusal()
+        assert refusal.startswith("rollout GPU") and "raise --cluster.tensor_parallel" in refusal
+        assert "or train adapters" in plan(load(preset="gpu-24"), QWEN35_4B, rank=0).refusal()
 
     def test_a_gpu_of_unknown_size(self):
         with pytest.raises(ConfigError, match=r"say --cluster\.gpu_gib"):

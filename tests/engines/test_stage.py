@@ -1,8 +1,10 @@
 """What a climb on verl is given and what is taken over from it; verl itself is not needed."""
 
+import importlib.util
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -13,7 +15,7 @@ from tadpole.config import load
 from tadpole.engines.verl import stage
 from tadpole.engines.verl.places import Names, Places
 from tadpole.engines.verl.playing import playground
-from tadpole.errors import RunError, TrainerError
+from tadpole.errors import RunError, TrainerError, UsageError
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.job import Job
 from tadpole.models.location import weights_hash
@@ -23,6 +25,7 @@ from tadpole.progress import Progress
 from tadpole.rl.checkpoint import checkpoints, read_state
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rundir import RunDir
+from tadpole.settings import Tracker
 from tadpole.workshop import Workshop
 from tests.rl.climbing import tasks
 from tests.tiny import byte_tokenizer, llama
@@ -73,6 +76,36 @@ def test_taking_over_again_changes_nothing_and_adds_what_is_new(run, places):
     assert (first / "tadpole.json").stat().st_mtime_ns == before
     export(places, 20, 2)
     assert stage.adopt(places, run, "base").name == "update-00020"
+
+
+def test_an_export_that_verl_does_not_count_is_not_taken_over(run, places):
+    """A kill came before verl had noted it; then that update is made again, by other weights."""
+    named(places)
+    export(places, 20, 2)
+    export(places, 10, 1)  # where it stands
+    made = stage.adopt(places, run, "base")
+    states = [read_state(path) for path in checkpoints(run.path / "checkpoints")]
+    assert made.name == "update-00010" and [state.update for state in states] == [10]
+    export(places, 20, 3)
+    assert stage.adopt(places, run, "base").name == "update-00020"
+    assert read_state(run.path / "checkpoints" / "update-00020").parent == states[0].weights
+
+
+def test_an_update_that_was_made_again_takes_the_place_of_the_first(run, places):
+    """Who removed verl's number, as its error advises, begins again."""
+    named(places)
+    export(places, 10, 1)
+    export(places, 20, 2)
+    stage.adopt(places, run, "base")
+    (places.states / stage.LATEST).unlink()
+    with pytest.raises(TrainerError, match="left no weights"):
+        stage.adopt(places, run, "base")
+    places.names.write_text(Names(base="base", incarnation=1).model_dump_json())
+    export(places, 10, 3)
+    made = stage.adopt(places, run, "base")
+    state = read_state(made)
+    assert (state.update, state.fingerprint, state.parent) == (10, "base+10.1", "base")
+    assert state.weights == weights_hash(made)
 
 
 def test_a_checkpoint_without_an_export_is_none(run, places):
@@ -179,6 +212,35 @@ async def test_a_ray_that_did_not_start_is_started_again(tmp_path, codes, starts
     driver = f"n = open({str(log)!r}, 'a+'); n.write('x'); raise SystemExit({codes}[n.tell() - 1])"
     assert (await stage.driven([sys.executable, "-I", "-S", "-c", driver])).code == code
     assert len(log.read_text()) == starts
+
+
+WRITES_ROWS = """
+import sys
+from tadpole.rl.metrics import TABLE, UpdateRow
+from tadpole.rundir import RunDir
+
+for update in (2, 3):
+    RunDir.open(sys.argv[1]).append(TABLE, UpdateRow(update=update, episodes=1, mean_reward=0.5))
+"""
+
+
+async def test_a_tracker_is_told_of_each_update_once(job, run, places):
+    places.states.mkdir(parents=True)
+    run.append(TABLE, UpdateRow(update=1, episodes=1, mean_reward=0.1))  # of a process before
+    told = []
+    driver = [sys.executable, "-c", WRITES_ROWS, str(run.path)]
+    await stage.watched(job, places, driver, told.append)
+    assert [row.update for row in told] == [2, 3]
+
+
+async def test_a_tracker_that_is_not_installed_is_told_before_anything(job, run, places):
+    if importlib.util.find_spec("trackio") is not None:
+        pytest.skip("trackio is installed here")
+    train = job.config.train.model_copy(update={"tracker": Tracker.TRACKIO})
+    asked = replace(job, config=job.config.model_copy(update={"train": train}))
+    with pytest.raises(UsageError, match=r"pip install trackio, or say --train\.tracker none"):
+        await stage.train(asked)
+    assert not places.root.exists()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from tadpole.cli.main import run as tadpole
 from tadpole.config import load
 from tadpole.engines.verl import rows, stage
-from tadpole.engines.verl.places import Names, Places
+from tadpole.engines.verl.places import SESSIONS, Names, Places
+from tadpole.engines.verl.rolled import Rolled
 from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.job import Job
 from tadpole.outcome import GradeStatus, Outcome, StopReason
@@ -62,17 +63,51 @@ def test_a_row_holds_staleness_dropped_share_and_gap(tmp_path):
     assert (trained.tokens, trained.lag_mean, trained.lag_max) == (4, 1.0, 2)
     figures = {
         rows.GAPS: 0.02, rows.DROPPED: 0.5, rows.TOKENS: 2.0, "actor/grad_norm": 0.25,
-        "actor/loss": -0.1, rows.FILTERED: 3, rows.STALE: 2, rows.FAILED: 1,
-        rows.REWARDS: {0.0: 2, 1.0: 1},
+        "actor/loss": -0.1, rows.STALE: 2, rows.FAILED: 1,
     }  # fmt: skip
     row = rows.row_of(made, trained, figures, update=5, fingerprint="b+5.0", groups=1)
-    assert (row.groups, row.dropped_groups, row.solved_groups) == (4, 3, 1)
+    assert (row.groups, row.dropped_groups, row.solved_groups) == (1, 0, 0)
     assert (row.stale_groups, row.broken_groups) == (2, 1)
     assert (row.mean_abs_pq, row.dropped_share, row.lag_mean) == (0.01, 0.25, 1.0)
     assert row.digest == digest(traces) and row.mean_reward == 0.5 and not row.skipped
     broken = rows.row_of(made, trained, figures | {"actor/grad_norm": float("nan")},
                          update=5, fingerprint="", groups=1)  # fmt: skip
     assert "not finite" in broken.skipped
+
+
+def of_drawing(drawing, session, reward=0.0, **more):
+    made = {"sample": drawing * SESSIONS + session} | more
+    return attempt("x", reward).model_copy(update=made)
+
+
+def test_a_row_is_about_all_groups_that_were_rolled_out(tmp_path):
+    """A policy that solves every other task has a mean of 0.5, whichever groups have signal."""
+    run = RunDir.create(tmp_path / "run", load())
+    run.append(ROLLOUTS, of_drawing(1, 0, 1.0))  # of a process before
+    rolled = Rolled(run, 2)
+    assert rolled.without_signal() == []
+    broken = {"outcome": Outcome.INFRASTRUCTURE}
+    played = [
+        of_drawing(2, 0, 1.0), of_drawing(3, 0, 0.0), of_drawing(2, 1, 1.0, turns=5),
+        of_drawing(4, 0, 1.0), of_drawing(3, 1, None, **broken), of_drawing(4, 1, 0.0),
+        of_drawing(1, 1, 1.0), of_drawing(5, 0, 0.0),
+    ]  # fmt: skip
+    for one in played:
+        run.append(ROLLOUTS, one)
+    alike = rolled.without_signal()
+    assert [[one.sample // SESSIONS for one in group] for group in alike] == [[2, 2]]
+    trained = rows.Trained(tokens=4, digest="", lag_mean=0.0, lag_max=0)
+    mixed = [played[3], played[5]]
+    row = rows.row_of(mixed, trained, figures(4), update=1, fingerprint="", groups=1, alike=alike)
+    assert (row.groups, row.dropped_groups, row.solved_groups, row.episodes) == (2, 1, 1, 4)
+    assert (row.mean_reward, row.mean_turns) == (0.75, 2.0)
+    assert row.stops == {StopReason.AGENT: 4} and len(row.traces) == 2
+    run.append(ROLLOUTS, of_drawing(3, 1, 0.0))  # made again
+    run.append(ROLLOUTS, of_drawing(5, 1, 0.0))
+    with run.table(ROLLOUTS).open("ab") as table:
+        table.write(b'{"half a row')
+    assert [group[0].sample // SESSIONS for group in rolled.without_signal()] == [3, 5]
+    assert rolled.without_signal() == []
 
 
 def figures(tokens):
@@ -117,6 +152,7 @@ def climbed(tmp_path):
     places.names.write_text(names.model_dump_json())
     export = places.states / "global_step_3" / "actor" / "huggingface"
     llama(1).save_pretrained(export)
+    (places.states / stage.LATEST).write_text("3")
     job = Job(config, run, workshop=None, progress=Progress.silent())  # nothing is played here
     note_trained(job, stage.adopt(places, run, "b"))
     return run

@@ -9,6 +9,7 @@ from synthetic import HOSTILE, fill
 
 from tadpole.config import load
 from tadpole.errors import RunError
+from tadpole.evals.policies import PolicyRole, PolicyRow, note_policy
 from tadpole.report.episodes import clip, prose
 from tadpole.report.html import write_report
 from tadpole.rundir import RunDir
@@ -124,6 +125,44 @@ def test_resumed_updates_are_shown_once(run: RunDir):
     with run.table("updates").open("a") as stream:
         stream.write(rows[3])
     assert f"4 of {load().train.updates} updates" in check(write_report(run)).text
+
+
+class TestRounds:
+    """Each round is a run directory of its own, in which updates and tasks count from 1 again."""
+
+    @pytest.fixture
+    def page(self, run: RunDir) -> Strict:
+        run.save_config(load({"train.updates": "5", "train.rounds": "3"}))
+        fill(run, updates=5)
+        second = RunDir.create(run.round(2), load({"train.updates": "5"}))
+        fill(second, updates=3)
+        for one, path, update in (
+            (run, "checkpoints/update-00004", 4),  # the best of its five
+            (run, "rounds/2/checkpoints/update-00002", 2),
+        ):
+            row = PolicyRow(
+                role=PolicyRole.AFTER, fingerprint="after-fingerprint", update=update, path=path
+            )
+            note_policy(one, row)
+        return check(write_report(run))
+
+    def test_totals_are_those_of_all_rounds(self, page: Strict):
+        assert "8 of 15 updates in 2 rounds" in page.text
+        assert "40 tasks: 20 trained on, 8 held out" in page.text  # held out: of the first round
+        assert "28:20 in all" in page.text  # 2 x (120 + 90 + 640) seconds
+        assert "round 2: calibrate" in page.text and "after-fingerprint, 6 updates" in page.text
+        assert "Yield of round 1" in page.text and "Yield of round 2" in page.text
+        assert "boltons 1.0, BSD, 20 tasks" in page.text
+
+    def test_updates_are_numbered_through(self, page: Strict):
+        rows = re.findall(r"^([12])(\d)0\.\d{3}64", page.text, re.MULTILINE)
+        assert rows == [("1", str(n)) for n in range(1, 6)] + [("2", str(n)) for n in (6, 7, 8)]
+
+    def test_a_round_that_ended_early_is_not_waited_for(self, run: RunDir):
+        run.save_config(load({"train.updates": "50", "train.rounds": "2"}))
+        fill(run, updates=5)
+        RunDir.create(run.round(2), load())
+        assert "5 of 55 updates in 2 rounds" in check(write_report(run)).text
 
 
 def test_long_text_keeps_head_and_tail():

@@ -88,7 +88,8 @@ class SGLangServer(Server):
         assert asked["skip_special_tokens"] is False and asked["no_stop_trim"] is True
         assert body["return_logprob"] is True and (asked["top_k"] == -1 or asked["top_k"] > 0)
         if "lora_path" in body and body["lora_path"] not in self.adapters:
-            return 400, json.dumps({"error": {"message": "adapter is not loaded"}})
+            said = f"The following requested LoRA adapters are not loaded: {body['lora_path']}"
+            return 400, json.dumps({"error": {"message": said}})
         ids, logprobs, reason = self.draw(
             body["input_ids"], asked["max_new_tokens"], asked["temperature"],
             asked["stop_token_ids"],

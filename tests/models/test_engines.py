@@ -22,6 +22,19 @@ END = 257
 TURN = Sampling(max_tokens=12)
 GENERATE = {"sglang": "/generate", "vllm": "/v1/completions"}
 LOAD = {"sglang": "/update_weights_from_disk", "vllm": "/collective_rpc"}
+ADOPT = {"sglang": "/load_lora_adapter", "vllm": "/v1/load_lora_adapter"}
+DROP = {"sglang": "/unload_lora_adapter", "vllm": "/v1/unload_lora_adapter"}
+
+
+def first(broken):
+    """A twist of the first answer alone."""
+    calls = []
+
+    def twisted(answer):
+        calls.append(answer)
+        return broken if len(calls) == 1 else answer
+
+    return twisted
 
 
 class Setting:
@@ -42,7 +55,7 @@ class Setting:
             self.servers.append(server)
         self.policy = ServerPolicy(
             engines, write=self.model.save_pretrained, directory=tmp_path, end_ids=[END],
-            fingerprint="base", max_context=64,
+            fingerprint="base", max_context=64, pauses=(0.0, 0.0),
         )  # fmt: skip
         stack.callback(self.policy.close)
 
@@ -183,6 +196,74 @@ class TestWeights:
         await asyncio.gather(*(here.sample(episode=f"x{k}") for k in range(4)))
         assert len(here.servers[0].asked) > before
 
+    @pytest.mark.parametrize("adapter", [False, True], ids=["weights", "adapters"])
+    async def test_one_failed_answer_voids_no_update(self, setting, adapter):
+        here = setting(adapter=adapter)
+        await here.sample()
+        path = (ADOPT if adapter else LOAD)[here.kind]
+        here.server.twist[path] = first((503, "busy"))  # it did load them: the answer was lost
+        here.train(seed=3)
+        await here.policy.renew("base+1", 1)
+        sampled = await here.sample()
+        assert sampled.version == 1 and here.gap((1, 2, 3), sampled) < 1e-5
+        if adapter:
+            assert here.server.adapters == (here.server.loaded[-1],)
+
+    async def test_adapters_that_cannot_be_unloaded_void_none_either(self, setting):
+        here = setting(adapter=True)
+        await here.sample()
+        here.server.twist[DROP[here.kind]] = lambda _: (500, "no")
+        drop, here.server.drop = here.server.drop, lambda body: None
+        here.train(seed=3)
+        await here.policy.renew("base+1", 1)
+        assert here.gap((1, 2, 3), await here.sample()) < 1e-5
+        assert len(here.server.adapters) == 2
+        here.server.twist.clear()
+        here.server.drop = drop
+        await here.policy.renew("base+2", 2)
+        assert here.server.adapters == (here.server.loaded[-1],)
+
+    async def test_one_failed_turn_costs_nobody_the_adapters(self, setting):
+        """The server may have been started again, so it loads them anew: not under open turns."""
+        here = setting(adapter=True)
+        await here.sample()
+        here.server.pause.clear()
+        slow = asyncio.create_task(here.sample(episode="slow"))
+        while not here.server.generating:
+            await asyncio.sleep(0.01)
+        path = GENERATE[here.kind]
+        here.server.twist[path] = first((500, "out of memory"))
+        here.server.pause.set()
+        made = await asyncio.gather(slow, *(here.sample(episode=str(k)) for k in range(4)))
+        assert all(here.gap((1, 2, 3), sampled) < 1e-5 for sampled in made)
+        assert len(here.server.loaded) == len(set(here.server.loaded)) == 2
+        assert not here.server.overlapped
+
+    async def test_a_server_that_lost_its_adapters_gets_them_again(self, setting):
+        here = setting(adapter=True)
+        await here.sample()
+        here.server.adapters, here.server.model = (), llama(seed=9)  # started again
+        assert here.gap((1, 2, 3), await here.sample()) < 1e-5
+
+    async def test_stale_adapters_are_not_sampled_by_who_starts_again(self, setting, tmp_path):
+        """In a container the next process may have the number of the one before."""
+        here = setting(adapter=True)
+        await here.sample()
+        (stale,) = here.server.adapters
+        here.train(seed=5)
+        engines = [type(place.engine) for place in here.policy._places]
+        options = {"model": "tiny"} if here.kind == "vllm" else {}
+        again = ServerPolicy(
+            [engines[0](here.policy._places[0].engine.url, adapter=True, **options)],
+            write=here.model.save_pretrained, directory=tmp_path, end_ids=[END],
+            fingerprint="base", max_context=64, pauses=(),
+        )  # fmt: skip
+        sampled = await again.sample([1, 2, 3], TURN, episode="e", seed=7)
+        again.close()
+        assert here.gap((1, 2, 3), sampled) < 1e-5
+        named = here.server.asked[-1][1]
+        assert named.get("lora_path", named.get("model")) not in {stale, None}
+
     async def test_none_takes_them(self, setting):
         here = setting()
         here.server.twist[LOAD[here.kind]] = lambda _: (500, "out of\nmemory")
@@ -245,7 +326,7 @@ class TestDown:
     async def test_nobody_listens(self, tmp_path):
         policy = ServerPolicy(
             [SGLang("http://127.0.0.1:9")], write=llama().save_pretrained, directory=tmp_path,
-            end_ids=[END], fingerprint="base", max_context=64,
+            end_ids=[END], fingerprint="base", max_context=64, pauses=(),
         )  # fmt: skip
         with pytest.raises(ModelError, match=r"http://127\.0\.0\.1:9/update_weights"):
             await policy.sample([1], TURN, episode="e", seed=0)

@@ -195,14 +195,18 @@ async def test_a_turn_ends_at_the_end_token_at_its_limit_or_at_the_context():
         sampler.close()
 
 
-async def test_a_model_that_is_not_pure_attention_is_decoded_too():
+def hybrid():
     torch.manual_seed(0)
     config = transformers.Qwen3_5TextConfig(
         vocab_size=258, hidden_size=32, intermediate_size=64, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=2, head_dim=8, linear_num_key_heads=2,
         linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
     )  # fmt: skip
-    model = transformers.Qwen3_5ForCausalLM(config).eval()
+    return transformers.Qwen3_5ForCausalLM(config).eval()
+
+
+async def test_a_model_that_is_not_pure_attention_is_decoded_too():
+    model = hybrid()
     sampler = policy(model, slots=4)
     try:
         results = await conversations(sampler, number=5, turns=2)
@@ -219,6 +223,77 @@ async def test_an_error_reaches_whoever_waits_and_the_policy_lives_on():
         assert await sampler.sample([1], Sampling(max_tokens=3), episode="b", seed=0)
     finally:
         sampler.close()
+
+
+class TestGivenUp:
+    """A turn whose episode was cancelled: nobody would get it, and it would never end by itself."""
+
+    @pytest.fixture(params=["slots", "whole sequences"])
+    def sampler(self, request):
+        model = llama() if request.param == "slots" else hybrid()
+        made = InProcessPolicy(model, end_ids=[], fingerprint="t", slots=1, max_context=1 << 30)
+        yield made
+        made.close()
+
+    @staticmethod
+    async def begun_and_cancelled(sampler):
+        endless = Sampling(max_tokens=1 << 30)
+        turn = asyncio.create_task(sampler.sample([1, 2, 3], endless, episode="a", seed=0))
+        while not sampler._active:
+            await asyncio.sleep(0.01)
+        turn.cancel()
+
+    async def test_another_gets_its_slot(self, sampler):
+        await self.begun_and_cancelled(sampler)
+        async with asyncio.timeout(60):
+            sampled = await sampler.sample([4], Sampling(max_tokens=3), episode="b", seed=0)
+        assert worst_gap(sampler.model, [([4, *sampled.ids], [(1, sampled)])]) < 1e-4
+
+    async def test_one_that_waits_for_a_slot_never_begins(self, sampler):
+        await self.begun_and_cancelled(sampler)
+        await self.begun_and_cancelled(sampler)
+        late = asyncio.create_task(
+            sampler.sample([5], Sampling(max_tokens=1 << 30), episode="late", seed=0)
+        )
+        await asyncio.sleep(0)
+        late.cancel()
+        async with asyncio.timeout(60):
+            await sampler.rest()
+        assert not sampler._active and not sampler._waiting
+
+    async def test_it_is_gone_before_caches_and_weights_are(self, sampler):
+        await self.begun_and_cancelled(sampler)
+        async with asyncio.timeout(60):
+            await sampler.rest()
+            assert not sampler._active
+            await self.begun_and_cancelled(sampler)
+            with torch.no_grad():
+                sampler.model.get_output_embeddings().weight.mul_(0.5)
+            await sampler.renew("t+1", 1)
+            assert not sampler._active and sampler.version == 1
+            sampled = await sampler.sample([1, 2], Sampling(max_tokens=6), episode="b", seed=0)
+        assert worst_gap(sampler.model, [([1, 2, *sampled.ids], [(2, sampled)])]) < 1e-4
+
+    async def test_who_renews_may_be_cancelled_too(self):
+        sampler = InProcessPolicy(
+            llama(), end_ids=[], fingerprint="t", slots=2, max_context=1 << 30, apart=True
+        )
+        endless = Sampling(max_tokens=1 << 30)
+        turn = asyncio.create_task(sampler.sample([1], endless, episode="a", seed=0))
+        while not sampler._active:
+            await asyncio.sleep(0.01)
+        renewal = asyncio.create_task(sampler.renew("t+1", 1))
+        while not sampler._errands:
+            await asyncio.sleep(0.01)
+        renewal.cancel()
+        await asyncio.wait({renewal})
+        turn.cancel()
+        try:
+            async with asyncio.timeout(60):
+                assert await sampler.sample([4], Sampling(max_tokens=3), episode="b", seed=0)
+        finally:
+            sampler.close()
+        assert sampler.version == 0
 
 
 class TestDistribution:

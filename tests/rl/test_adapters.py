@@ -213,6 +213,24 @@ def test_servers_are_handed_the_adapters(tmp_path, kind):
         prepared.close()
 
 
+def test_new_adapters_are_drawn_by_the_seeds_of_the_run_and_of_its_climb(tmp_path):
+    llama().save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    base = {"policy.model": str(tmp_path / "model"), "policy.threads": "1", "train.lora.rank": "2",
+            "leaf.profile": "compact", "run.dir": str(tmp_path)}  # fmt: skip
+
+    def drawn(**seeds):
+        given = {f"{section}.seed": str(seed) for section, seed in seeds.items()}
+        prepared = prepare_policy(load(base | given), tmp_path, trains=Trains.ADAPTERS)
+        prepared.close()
+        return torch.cat([parameter.flatten() for parameter in trained(prepared.loaded.model)])
+
+    first = drawn()
+    assert torch.equal(first, drawn(run=0, train=0))
+    assert not torch.equal(first, drawn(run=1)) and not torch.equal(first, drawn(train=1))
+    assert not torch.equal(drawn(run=1), drawn(train=1))
+
+
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
 def test_servers_get_the_adapters_of_a_checkpoint_too(tmp_path, kind):
     """They hold the first model: whole weights would be lost on them, or stay under adapters."""

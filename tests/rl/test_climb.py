@@ -1,9 +1,11 @@
 """A climb learns, leaves its rows, and survives kill -9."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -156,6 +158,19 @@ class TestLearner:
             assert torch.equal(tensor, before[name])
         assert not learner.update(group(1)).skipped or case == "spike"  # and it goes on
 
+    @pytest.mark.parametrize("how", ["trained", "refused", "imitated"])
+    def test_the_model_is_sampled_next_and_so_is_not_left_in_training_mode(self, how):
+        model = llama()
+        learner = Learner(model, lr=1e-2, max_mean_gap=0.0 if how == "refused" else 1.0)
+        if how == "imitated":
+            learner.imitate(group(0))
+        elif how == "refused":
+            with pytest.raises(TrainerError):
+                learner.update(group(0))
+        else:
+            learner.update(group(0))
+        assert not any(module.training for module in model.modules())
+
     def test_gradient_checkpointing_changes_nothing(self):
         states = []
         for checkpointing in (False, True):
@@ -219,6 +234,22 @@ class TestClimb:
         for name, tensor in fresh.state_dict().items():
             assert torch.equal(tensor, climb.learner.model.state_dict()[name])
 
+    async def test_what_was_rolled_out_before_is_read_once(self, tmp_path):
+        """The table grows with every update: to read it at each costs their square."""
+
+        class Counted(RunDir):
+            tables: ClassVar = []
+
+            def rows(self, table, model):
+                self.tables.append(table)
+                return super().rows(table, model)
+
+        climb = make_climb(tmp_path / "run", updates=5)
+        climb.rundir = Counted(climb.rundir.path)
+        await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        assert Counted.tables.count(ROLLOUTS) == 1
+
     async def test_a_finished_climb_is_not_made_again(self, tmp_path):
         for _ in range(2):
             climb = make_climb(tmp_path / "run", updates=2)
@@ -250,10 +281,12 @@ class TestClimb:
         climb = make_climb(tmp_path / "run", updates=6)
         climb.learner.spike_norm = 1e-9
         rows = []
-        with pytest.raises(TrainerError, match="3 updates in a row were skipped"):
+        with pytest.raises(TrainerError, match="3 updates in a row were skipped") as caught:
             await climb.run(tasks(), rows.append)
         climb.policy.close()
         assert [bool(row.skipped) for row in rows] == [True, True]
+        newest = checkpoints(tmp_path / "run" / "checkpoints")[-1]
+        assert f"remove {newest} to go on from before it" in str(caught.value)
 
     async def test_no_tasks(self, tmp_path):
         climb = make_climb(tmp_path / "run", updates=1)
@@ -271,6 +304,44 @@ class TestClimb:
         again = make_climb(tmp_path / "run", updates=4)
         with pytest.raises(TrainerError, match=r"not all finite, first model\.embed_tokens"):
             await again.run(tasks(), lambda row: None)
+
+    @pytest.mark.parametrize("broken", ["nan", "torn weights", "torn adapters", "torn moments"])
+    async def test_what_a_broken_checkpoint_advises_works(self, tmp_path, broken):
+        """Of the checkpoint before it the optimizer's state is gone: it costs disk."""
+        train = {"lora": {"rank": 2}} if broken == "torn adapters" else {}
+        if train:
+            pytest.importorskip("peft")
+        climb = make_climb(tmp_path / "run", 4, train)
+        saved = await climb.run(tasks(), lambda row: None)
+        climb.policy.close()
+        removed = saved
+        if broken == "nan":
+            with torch.no_grad():
+                climb.learner.model.lm_head.weight[3, 3] = torch.nan
+            climb.learner.model.save_pretrained(saved)
+        elif broken == "torn moments":
+            removed = saved / "optimizer.pt"
+            removed.write_bytes(removed.read_bytes()[:99])
+        else:
+            name = "adapter/adapter_model" if train else "model"
+            file = saved / f"{name}.safetensors"
+            file.write_bytes(file.read_bytes()[:99])
+        again = make_climb(tmp_path / "run", 6, train)
+        with pytest.raises(TrainerError, match=r"remove (that directory|it)\b") as caught:
+            await again.run(tasks(), lambda row: None)
+        again.policy.close()
+        assert str(removed) in str(caught.value) and "\n" not in str(caught.value)
+        if removed.is_dir():
+            shutil.rmtree(removed)
+        else:
+            removed.unlink()
+        said, rows = [], []
+        third = make_climb(tmp_path / "run", 6, train)
+        third.say = said.append
+        await third.run(tasks(), rows.append)
+        third.policy.close()
+        assert [row.update for row in rows] == ([5, 6] if removed.suffix else [3, 4, 5, 6])
+        assert len(said) == 1 and "new moments" in said[0]
 
 
 class TestOverlap:
@@ -293,6 +364,18 @@ class TestOverlap:
             climb.rundir.load_trace(row.trace) for row in climb.rundir.rows(ROLLOUTS, Attempt)
         ]
         assert {max(trace.tokens.versions) for trace in traces} <= set(range(8))
+
+    async def test_its_rows_say_how_old_the_trained_tokens_were(self, tmp_path):
+        climb = make_climb(tmp_path / "run", 6, {"max_lag": 1, "max_mean_gap": 1.0})
+        rows = []
+        await climb.run(tasks(), rows.append)
+        climb.policy.close()
+        for row in rows:
+            traces = [climb.rundir.load_trace(name) for name in row.traces]
+            ages = [row.update - 1 - max(trace.tokens.versions) for trace in traces]  # one token
+            assert row.lag_max == max(ages, default=0)
+            assert row.lag_mean == (pytest.approx(sum(ages) / len(ages)) if ages else None)
+        assert any(row.lag_mean for row in rows)
 
     async def test_the_same_tasks_as_without(self, tmp_path):
         made = []

@@ -103,6 +103,46 @@ def test_wandb_offline_holds_what_was_told_and_prints_nothing_on_stdout(tmp_path
     assert b"train.lr" in kept
 
 
+LIKE_WANDB = """
+import json
+
+steps, told, drawn_by = [], [], {}
+
+
+def init(**_):
+    steps.append(steps[-1] + 1 if steps else 0)  # a resumed run goes on after its last step
+
+
+def define_metric(name, step_metric=None):
+    drawn_by[name] = step_metric
+
+
+def log(figures, step=None):
+    step = steps[-1] + 1 if step is None else step
+    if step >= steps[-1]:  # else it warns, and throws them away
+        steps.append(step)
+        told.append(figures)
+
+
+def finish():
+    print("told " + json.dumps([told, drawn_by]))
+"""
+
+
+def test_wandb_throws_nothing_away_that_a_resumed_run_tells(tmp_path):
+    (tmp_path / "double").mkdir()
+    (tmp_path / "double" / "wandb.py").write_text(LIKE_WANDB)
+    path = os.pathsep.join([str(tmp_path / "double"), *(path or "." for path in sys.path)])
+    done = told_apart(tmp_path, "wandb", PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    last = [line for line in done.stderr.splitlines() if line.startswith("told ")][-1]
+    told, drawn_by = json.loads(last.removeprefix("told "))
+    assert [(figures["update"], figures["mean_reward"]) for figures in told] == [
+        (1, 0.1), (2, 0.2), (2, 0.9), (3, 0.4),
+    ]  # fmt: skip
+    assert drawn_by["*"] == "update"
+
+
 def test_wandb_without_a_login_is_one_line(tmp_path):
     pytest.importorskip("wandb", reason="pip install wandb")
     done = told_apart(tmp_path, "wandb", WANDB_MODE="online", HOME=str(tmp_path))

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 
 from tadpole.settings import Count, EngineKind, Natural, Positive, Section, Share
 
+USED = 0.85  # share of its own GPU that a rollout engine may fill
+
 
 class Trainer(StrEnum):
     """Who makes the updates of a climb."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tadpole.config import Config
-from tadpole.engines.cluster import Trainer
+from tadpole.engines.cluster import USED, Trainer
 from tadpole.engines.shape import Shape
 from tadpole.errors import ConfigError
 from tadpole.settings import EngineKind
@@ -17,7 +17,6 @@ GIB = 1 << 30
 RESERVE = 1.5  # GiB of a GPU that contexts, communication and fragmentation take. Assumed.
 MASTER = 16  # bytes a trained weight: float32 weight, gradient and two moments
 CHUNK = 256  # tokens whose logits exist at one time, as in tadpole.rl.logprob
-USED = 0.9  # share of its own GPU that a rollout engine may fill
 READ = 2048  # tokens that a rollout server reads at one time (--max-num-batched-tokens)
 
 
@@ -37,6 +36,7 @@ class Gpu:
     count: int
     gib: float
     needs: tuple[Need, ...]
+    instead: str  # what to type where it does not fit
 
     @property
     def total(self) -> float:
@@ -83,8 +83,7 @@ class Plan:
                 most = max(gpu.needs, key=lambda need: need.gib)
                 return (
                     f"{gpu.role} GPU needs {gpu.total:.1f} GiB and has {gpu.gib:g} (most of it: "
-                    f"{most.what}, {most.gib:.1f}): lower --leaf.max_context, "
-                    "--train.micro_batch_tokens or the rank of the adapters, or take more GPUs"
+                    f"{most.what}, {most.gib:.1f}): {gpu.instead}"
                 )
         return ""
 
@@ -127,7 +126,10 @@ def trainer_gpu(config: Config, shape: Shape) -> Gpu:
         *_activations(shape, tokens),
         Need("reserve", RESERVE),
     )
-    return Gpu("training", asked.training, asked.gpu_gib, needs)
+    instead = (
+        "raise --cluster.train_gpus or --cluster.context_parallel, or lower --leaf.max_context"
+    )
+    return Gpu("training", asked.training, asked.gpu_gib, needs, instead)
 
 
 def rollout_gpu(config: Config, shape: Shape) -> Gpu:
@@ -135,7 +137,9 @@ def rollout_gpu(config: Config, shape: Shape) -> Gpu:
     asked = config.cluster
     needs = _served(config, shape, asked.tensor_parallel)
     # What it does not fill is not its own: the limit is the share that it may use.
-    return Gpu("rollout", asked.sampling, asked.gpu_gib * USED, (*needs, Need("reserve", RESERVE)))
+    needs.append(Need("reserve", RESERVE))
+    instead = "raise --cluster.tensor_parallel, or lower --leaf.max_context"
+    return Gpu("rollout", asked.sampling, asked.gpu_gib * USED, tuple(needs), instead)
 
 
 def single_gpu(config: Config, shape: Shape, rank: int) -> Gpu:
@@ -167,7 +171,12 @@ def single_gpu(config: Config, shape: Shape, rank: int) -> Gpu:
     elif config.policy.engine is EngineKind.INPROCESS:
         apart = config.train.max_lag > 0
         needs += _served(config, shape, 1, episodes=config.run.concurrency, shared=not apart)
-    return Gpu("the single", 1, asked.gpu_gib, tuple(needs))
+    adapters = "a lower --train.lora.rank" if rank else "adapters (--train.lora.rank 16)"
+    instead = (
+        "lower --leaf.max_context and --train.micro_batch_tokens, say "
+        f"--train.gradient_checkpointing true, or train {adapters}"
+    )
+    return Gpu("the single", 1, asked.gpu_gib, tuple(needs), instead)
 
 
 def workload(config: Config, shape: Shape, *, training: int, sampling: int) -> Work:

@@ -1,6 +1,6 @@
-"""What a hybrid decoder (Qwen3.5: Gated DeltaNet and attention) weighs. Pure arithmetic.
+"""What a decoder of attention layers, or of Gated DeltaNet and these (Qwen3.5), weighs.
 
-Sizes are bytes. The text tower only: it is what is trained.
+Pure arithmetic. Sizes are bytes. The text tower only: it is what is trained.
 """
 
 import json
@@ -18,7 +18,7 @@ class Shape:
     hidden: int
     intermediate: int
     layers: int
-    attention_layers: int  # the others are Gated DeltaNet
+    attention_layers: int  # those of a sliding window too; the others are Gated DeltaNet
     heads: int
     kv_heads: int
     head_dim: int
@@ -97,6 +97,10 @@ QWEN35_4B = Shape(
     tied=True,
 )
 KNOWN = {"Qwen/Qwen3.5-4B": QWEN35_4B}
+# A window bounds keys and values, so that counting all of them is never too little.
+_ATTENTION, _DELTA = {"full_attention", "sliding_attention"}, "linear_attention"
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_INSTEAD = "--cluster.gpu_gib 0 goes on without a plan"
 
 
 def shape_of(model: str) -> Shape:
@@ -112,23 +116,35 @@ def shape_of(model: str) -> Shape:
     except (OSError, ValueError):
         known = ", ".join(KNOWN)
         raise ConfigError(
-            f"no plan for the model {model}: give --model a directory with a config.json or {known}"
+            f"no plan for the model {model}: give --model a directory with a config.json or "
+            f"{known}; {_INSTEAD}"
         ) from None
     try:
         return _read(body.get("text_config", body))
     except KeyError as error:
-        raise ConfigError(f"no plan for {model}: its config.json does not say {error}") from None
+        wrong = f"its config.json does not say {error}"
+    except (AttributeError, TypeError):
+        wrong = "its config.json is none of a decoder"
+    except ValueError as error:
+        wrong = str(error)
+    raise ConfigError(f"no plan for {model}: {wrong}; {_INSTEAD}")
 
 
 def _read(text: dict[str, Any]) -> Shape:
     layers = text["num_hidden_layers"]
     kinds = text.get("layer_types") or ["full_attention"] * layers
-    hybrid = "linear_attention" in kinds
-    return Shape(
+    hybrid = _DELTA in kinds
+    if strange := sorted(set(kinds) - _ATTENTION - {_DELTA}):
+        raise ValueError(f"it has layers of another kind ({', '.join(strange)})")
+    if any((text.get(name) or 0) > 1 for name in _EXPERTS):
+        raise ValueError("it is a mixture of experts")
+    if not hybrid and "linear_num_key_heads" in text:
+        raise KeyError("layer_types")
+    shape = Shape(
         hidden=text["hidden_size"],
         intermediate=text["intermediate_size"],
         layers=layers,
-        attention_layers=kinds.count("full_attention"),
+        attention_layers=sum(kind in _ATTENTION for kind in kinds),
         heads=text["num_attention_heads"],
         kv_heads=text["num_key_value_heads"],
         head_dim=text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"],
@@ -140,3 +156,6 @@ def _read(text: dict[str, Any]) -> Shape:
         key_dim=text["linear_key_head_dim"] if hybrid else 0,
         value_dim=text["linear_value_head_dim"] if hybrid else 0,
     )
+    if not all(isinstance(figure, int) for figure in vars(shape).values()):
+        raise TypeError
+    return shape

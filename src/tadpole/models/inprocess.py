@@ -6,7 +6,8 @@ linear layers are rounded exactly as the learner's autocast rounds them, so that
 and the training probability of a token differ only by the order of summation.
 
 Where rollouts and updates overlap the policy has weights of its own (``apart``), and takes over
-the learner's between two turns: all tokens of a turn come from one version.
+the learner's between two turns: all tokens of a turn come from one version. A turn that nobody
+waits for any more is given up with its next token.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ import contextlib
 import hashlib
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,6 +45,11 @@ class _Request:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether who asked was cancelled: the answer would reach nobody."""
+        return self.future.cancelled()
+
     def finish(self, sampled: Sampled | Exception) -> None:
         def deliver() -> None:
             if self.future.done():
@@ -58,12 +65,25 @@ class _Request:
 
 
 @dataclass(eq=False)
-class _Renewal:
-    """New weights that the decoding thread is to take over."""
+class _Errand:
+    """What the decoding thread is to do once no turn is open."""
 
-    fingerprint: str
-    version: int
+    work: Callable[[], None]
     future: "concurrent.futures.Future[None]" = field(default_factory=concurrent.futures.Future)
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return  # nobody waits for it any more
+        try:
+            self.work()
+        except Exception as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(None)
+
+    def refuse(self, error: Exception) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
 
 
 class InProcessPolicy:
@@ -109,7 +129,7 @@ class InProcessPolicy:
         self._owner: list[str | None] = [None] * slots
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []  # _active[i] decodes in slot i
-        self._renewal: _Renewal | None = None
+        self._errands: list[_Errand] = []
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -141,8 +161,14 @@ class InProcessPolicy:
         """See the protocol."""
         self._inbox.put(episode)
 
-    def rest(self) -> None:
-        """Drop all caches, their memory too. Only while no request is open."""
+    async def rest(self) -> None:
+        """Drop all caches, their memory too, once no turn is open.
+
+        Raises ModelError where the policy is closed meanwhile.
+        """
+        await self._between_turns(self._forget)
+
+    def _forget(self) -> None:
         if self._decoder is not None:
             self._decoder.forget()
         give_back()  # decoding leaves holes of every length
@@ -152,7 +178,7 @@ class InProcessPolicy:
 
         Only while no request is open (between a rollout and the next).
         """
-        self.rest()
+        self._forget()
         if self._rounded is not self.model:
             copy_weights(self.model, self._rounded, everything=self._apart)
         self._fingerprint, self.version = fingerprint, version
@@ -163,12 +189,20 @@ class InProcessPolicy:
         Only a policy that is ``apart`` can: otherwise its weights have changed already. The
         model must rest until this returns. Raises ModelError where the policy is closed.
         """
-        if not self._apart or self._thread is None:
-            self.refresh(fingerprint, version)
+        await self._between_turns(partial(self.refresh, fingerprint, version))
+
+    async def _between_turns(self, work: Callable[[], None]) -> None:
+        """Have the thread do ``work`` while it decodes nothing; no turn begins before that.
+
+        Turns of cancelled episodes have left their slots by then, and meet neither new weights
+        nor caches that are gone.
+        """
+        if self._thread is None:
+            work()
             return
-        renewal = _Renewal(fingerprint, version)
-        self._inbox.put(renewal)
-        await asyncio.wrap_future(renewal.future)
+        errand = _Errand(work)
+        self._inbox.put(errand)
+        await asyncio.wrap_future(errand.future)
 
     def close(self) -> None:
         """End the decoding thread; open requests fail. Idempotent."""
@@ -184,17 +218,18 @@ class InProcessPolicy:
 
     def _serve(self) -> None:
         while True:
-            idle = not self._active and not self._waiting and self._renewal is None
+            idle = not self._active and not self._waiting and not self._errands
             if not self._receive(block=idle):
+                closed = ModelError("the policy was closed")
                 for request in (*self._active, *self._waiting):
-                    request.finish(ModelError("the policy was closed"))
-                if self._renewal is not None:
-                    self._renewal.future.set_exception(ModelError("the policy was closed"))
-                self._active, self._waiting, self._renewal = [], [], None
+                    request.finish(closed)
+                for errand in self._errands:
+                    errand.refuse(closed)
+                self._active, self._waiting, self._errands = [], [], []
                 return
-            if self._renewal is not None and not self._active:
-                self._take_over(self._renewal)
-                self._renewal = None
+            self._waiting = [request for request in self._waiting if not request.is_given_up]
+            while self._errands and not self._active:
+                self._errands.pop(0).run()
             try:
                 with torch.no_grad(), self._numerics():
                     if self._decoder is None:
@@ -224,18 +259,10 @@ class InProcessPolicy:
                 return False
             if isinstance(message, str):
                 self._owner = [None if owner == message else owner for owner in self._owner]
-            elif isinstance(message, _Renewal):
-                self._renewal = message
+            elif isinstance(message, _Errand):
+                self._errands.append(message)
             else:
                 self._waiting.append(message)
-
-    def _take_over(self, renewal: _Renewal) -> None:
-        try:
-            self.refresh(renewal.fingerprint, renewal.version)
-        except Exception as error:
-            renewal.future.set_exception(error)
-        else:
-            renewal.future.set_result(None)
 
     def _decode_slots(self, decoder: SlotDecoder) -> None:
         """One token for every open request; requests that wait are read in first."""
@@ -257,7 +284,7 @@ class InProcessPolicy:
             self._take(0, decoder.extend(0, [[request.ids[-1]] for request in self._active]))
         for slot in range(len(self._active) - 1, -1, -1):
             request = self._active[slot]
-            if not self._is_done(request):
+            if not self._is_over(request):
                 continue
             last = len(self._active) - 1
             decoder.swap(slot, last)
@@ -270,7 +297,7 @@ class InProcessPolicy:
         """Waiting requests that fit. Of several that begin alike only the first is read now:
         the others copy its keys and values in the next round."""
         chosen: list[_Request] = []
-        if self._renewal is not None:
+        if self._errands:
             return chosen  # they begin on the new weights
         for request in self._waiting:
             if len(self._active) + len(chosen) >= self._slots:
@@ -300,7 +327,7 @@ class InProcessPolicy:
         self._active = batch
         decoder = PaddedDecoder(self._rounded)
         self._take(0, decoder.begin([request.prompt for request in batch]))
-        while not all(map(self._is_done, batch)):
+        while not all(map(self._is_over, batch)):
             self._take(0, decoder.extend([request.ids[-1] for request in batch]))
         self._active = []
         for request in batch:
@@ -326,6 +353,9 @@ class InProcessPolicy:
     def _is_done(self, request: _Request) -> bool:
         ended = bool(request.ids) and request.ids[-1] in self._end_ids
         return ended or len(request.ids) >= request.limit
+
+    def _is_over(self, request: _Request) -> bool:
+        return request.is_given_up or self._is_done(request)
 
     def _result(self, request: _Request) -> Sampled:
         ended = request.ids[-1] in self._end_ids

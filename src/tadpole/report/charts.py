@@ -45,8 +45,11 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def learning_curve(rows: Sequence[UpdateRow]) -> Markup:
-    """Mean raw reward by update: each update, and the mean of the last few with its band."""
+def learning_curve(rows: Sequence[UpdateRow], starts: Sequence[int] = ()) -> Markup:
+    """Mean raw reward by update: each update, and the mean of the last few with its band.
+
+    ``starts`` are the first updates of later rounds, which are on other tasks: no mean is of two.
+    """
     points = [(row.update, row.mean_reward) for row in rows if row.mean_reward is not None]
     with rc_context(_SETTINGS):
         figure = Figure(figsize=(9.4, 3.1))
@@ -55,12 +58,15 @@ def learning_curve(rows: Sequence[UpdateRow]) -> Markup:
         updates = np.array([update for update, _ in points], dtype=float)
         rewards = np.array([reward for _, reward in points], dtype=float)
         window = max(3, len(points) // 10)
-        smooth, error = _running(rewards, window)
-        axes.fill_between(
-            updates, smooth - 1.96 * error, smooth + 1.96 * error, color=_ONE, alpha=0.16, lw=0
-        )
+        for part in np.split(np.arange(len(updates)), np.searchsorted(updates, starts)):
+            if not len(part):
+                continue
+            smooth, error = _running(rewards[part], window)
+            low, high = smooth - 1.96 * error, smooth + 1.96 * error
+            axes.fill_between(updates[part], low, high, color=_ONE, alpha=0.16, lw=0)
+            axes.plot(updates[part], smooth, color=_ONE, lw=2)
         axes.plot(updates, rewards, "o", color=_ONE, markersize=3, alpha=0.4, markeredgewidth=0)
-        axes.plot(updates, smooth, color=_ONE, lw=2)
+        _borders(axes, starts)
         axes.set_ylim(0, max(0.1, min(1.0, float(rewards.max(initial=0.0)) * 1.15 + 0.02)))
         axes.set_xlabel("update")
         axes.set_ylabel("mean reward")
@@ -68,7 +74,7 @@ def learning_curve(rows: Sequence[UpdateRow]) -> Markup:
         return _svg(figure, f"Mean reward by update, with the mean of {window} updates")
 
 
-def health(rows: Sequence[UpdateRow]) -> Markup:
+def health(rows: Sequence[UpdateRow], starts: Sequence[int] = ()) -> Markup:
     """Small charts of what an update did: trust region, agreement, entropy, length."""
     series: Mapping[str, list[float | None]] = {
         "dropped tokens (share)": [row.dropped_share for row in rows],
@@ -93,6 +99,7 @@ def health(rows: Sequence[UpdateRow]) -> Markup:
         for axes, (name, ys) in zip(grid, present.items(), strict=False):
             known = [(r.update, y) for r, y in zip(rows, ys, strict=True) if y is not None]
             axes.plot(*zip(*known, strict=True), color=_TWO, lw=1.4, marker="o", markersize=2)
+            _borders(axes, starts)
             axes.set_title(name, loc="left")
             axes.set_ylim(0, 1.15 * max(y for _, y in known) or 1.0)
             axes.locator_params(axis="y", nbins=4)
@@ -129,6 +136,12 @@ def _running(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
         means[i] = part.mean()
         errors[i] = part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0
     return means, errors
+
+
+def _borders(axes: Axes, starts: Sequence[int]) -> None:
+    """A line before the first update of each later round."""
+    for start in starts:
+        axes.axvline(start - 0.5, color=_FAINT, lw=0.8, ls=":")
 
 
 def _whole_ticks(axes: Axes) -> None:

@@ -1,6 +1,5 @@
 """What a report tells, read from a run directory. A run that is not finished has less to tell."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from tadpole.evals.intervals import Estimate, Tally
 from tadpole.evals.policies import PolicyRole, PolicyRow, policies
 from tadpole.evals.scoreboard import Scoreboard, compare
 from tadpole.pilot.harvest import Harvest, harvest
-from tadpole.pilot.split import Split, load_split
-from tadpole.rl import metrics
-from tadpole.rl.metrics import UpdateRow
+from tadpole.pilot.split import Part, load_split
+from tadpole.report.rounds import Updates, all_updates, stages_of, updates_of
 from tadpole.rundir import CONFIG, RunDir
 from tadpole.task import Task
-from tadpole.timing import TABLE as STAGES
 from tadpole.timing import StageRow
 from tadpole.trace import Attempt
 
@@ -26,6 +23,8 @@ class TaskLine:
     """One row of the task table."""
 
     task: Task
+    round: int
+    where: Path  # the directory of its set, which rounds may share
     part: str  # "train", "validation", "held out", "dropped", or "" before the split
     rung: int
     calibrated: Tally | None
@@ -43,26 +42,32 @@ class Story:
     boards: dict[PolicyRole, Scoreboard]
     policies: dict[PolicyRole, PolicyRow]
     gain: Estimate | None  # after - before, paired over tasks
-    updates: list[UpdateRow]
-    tasks: list[TaskLine]
+    updates: Updates
+    tasks: list[TaskLine]  # of all rounds
     attempts: list[Attempt]  # of the evaluation
     stages: list[StageRow]
-    harvest: Harvest | None = None  # of the tasks that were made here
+    harvests: dict[int, Harvest]  # by round, of the tasks that were made here
     notices: list[str] = field(default_factory=list)  # what could not be read
 
     @property
     def sources(self) -> list[tuple[str, str, str, int]]:
         """(name, version, licence, tasks) of each repository."""
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: dict[tuple[str, str, str], set[tuple[Path, str]]] = {}
         for line in self.tasks:
             source = line.task.source
             key = (source.location, source.version, source.licence)
-            counts[key] = counts.get(key, 0) + 1
-        return [(*key, count) for key, count in sorted(counts.items())]
+            counts.setdefault(key, set()).add((line.where, line.task.name))
+        return [(*key, len(names)) for key, names in sorted(counts.items())]
 
-    def part(self, name: str) -> int:
-        """How many tasks are in a part of the split."""
-        return sum(line.part == name for line in self.tasks)
+    @property
+    def rounds(self) -> int:
+        """How many have begun."""
+        return len(self.updates.starts) + 1
+
+    def count(self, *parts: str) -> int:
+        """How many tasks there are; with ``parts``, in these of the split. Each counts once."""
+        lines = (line for line in self.tasks if not parts or line.part in parts)
+        return len({(line.where, line.task.name) for line in lines})
 
 
 def collect(run: RunDir) -> Story:
@@ -74,25 +79,31 @@ def collect(run: RunDir) -> Story:
     boards = {role: Scoreboard.of(attempts, row.fingerprint) for role, row in roles.items()}
     boards = {role: board for role, board in boards.items() if board.attempts or board.untrusted}
     before, after = boards.get(PolicyRole.BEFORE), boards.get(PolicyRole.AFTER)
-    tasks = _tasks(run, config, notices)
     return Story(
         run=run,
         facts=run.facts,
         config=config,
         boards=boards,
-        policies=roles,
+        policies=all_updates(run, roles),
         gain=compare(before, after) if before and after else None,
-        updates=_updates(run),
-        tasks=_lines(tasks, load_split(run), _measured(run), before, after),
+        updates=updates_of(run, config),
+        tasks=[
+            line
+            for number, one in enumerate(run.rounds(), start=1)
+            for line in _lines(one, number, before, after, notices)
+        ],
         attempts=attempts,
-        stages=run.rows(STAGES, StageRow),
-        harvest=_harvest(run, notices),
+        stages=stages_of(run),
+        harvests={
+            number: found
+            for number, one in enumerate(run.rounds(), start=1)
+            if (found := _harvest(one, notices)) is not None
+        },
         notices=notices,
     )
 
 
-def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
-    directory = Path(config.tasks.dir) if config.tasks.dir else run.path / "tasks"
+def _tasks(directory: Path, notices: list[str]) -> list[Task]:
     if not directory.is_dir():
         return []
     from tadpole.pilot.taskdir import load_set
@@ -100,7 +111,9 @@ def _tasks(run: RunDir, config: Config, notices: list[str]) -> list[Task]:
     try:
         return load_set(directory)
     except TadpoleError as error:
-        notices.append(f"The tasks could not be read: {error}")
+        notice = f"The tasks could not be read: {error}"
+        if notice not in notices:  # rounds may share them
+            notices.append(notice)
         return []
 
 
@@ -114,20 +127,28 @@ def _harvest(run: RunDir, notices: list[str]) -> Harvest | None:
 
 
 def _lines(
-    tasks: Sequence[Task],
-    split: Split | None,
-    measured: dict[str, Tally],
+    run: RunDir,
+    number: int,
     before: Scoreboard | None,
     after: Scoreboard | None,
+    notices: list[str],
 ) -> list[TaskLine]:
+    """Those of one round."""
+    given = saved(run.path / CONFIG).tasks.dir
+    directory = Path(given) if given else run.path / "tasks"
+    split, measured = load_split(run), _measured(run)
     lines = []
-    for task in tasks:
+    for task in _tasks(directory, notices):
         place = split.find(task.name) if split else None
         chosen = task.at_rung(place.rung) if place else task
+        # What is held out was settled in the first round: later ones only leave it alone.
+        used = place is not None and (number == 1 or place.part is not Part.HELD_OUT)
         lines.append(
             TaskLine(
                 task=chosen,
-                part=place.part.value if place else ("dropped" if split else ""),
+                round=number,
+                where=directory.absolute(),
+                part=place.part.value if place and used else ("dropped" if split else ""),
                 rung=chosen.rung,
                 calibrated=measured.get(task.name),
                 before=before.tallies.get(chosen.id) if before else None,
@@ -144,19 +165,3 @@ def _measured(run: RunDir) -> dict[str, Tally]:
 
     rows = run.rows(VERDICTS, Measured)
     return {row.name: Tally(row.passes, row.valid) for row in rows if row.valid}
-
-
-def _updates(run: RunDir) -> list[UpdateRow]:
-    """Those of all rounds, numbered through.
-
-    A resumed climb repeats the updates after its last checkpoint: the later row holds.
-    """
-    found: list[UpdateRow] = []
-    for one in run.rounds():
-        before = found[-1].update if found else 0
-        rows = {row.update: row for row in one.rows(metrics.TABLE, UpdateRow)}
-        found += [
-            row.model_copy(update={"update": before + row.update})
-            for _, row in sorted(rows.items())
-        ]
-    return found

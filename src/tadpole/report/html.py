@@ -45,6 +45,7 @@ def render(story: Story) -> str:
     charts = _charts(story, known)
     return page.render(
         story=story,
+        updates=story.updates.rows,
         model=model if model != EMBEDDED else "SmolLM2-135M-Instruct (embedded)",
         boards=boards,
         before=before and before.pass_at_1,
@@ -54,7 +55,6 @@ def render(story: Story) -> str:
         stops=_stops(story),
         episodes=choose(story.run, story.attempts, before, after),
         seconds=sum(row.seconds for row in story.stages),
-        harvest=story.harvest,
         marks=list(Mark),
     )
 
@@ -62,16 +62,17 @@ def render(story: Story) -> str:
 def _charts(story: Story, known: dict[str, Estimate]) -> dict[str, Markup | None]:
     """The charts that there is something for; without any nothing of matplotlib is loaded."""
     found: dict[str, Markup | None] = {"interval_chart": None, "curve": None, "health": None}
-    if not known and not story.updates:
+    rows, starts = story.updates.rows, story.updates.starts
+    if not known and not rows:
         return found
     from tadpole.report import charts
 
     if known:
         found["interval_chart"] = charts.intervals(known)
-    if any(row.mean_reward is not None for row in story.updates):
-        found["curve"] = charts.learning_curve(story.updates)
-    if story.updates:
-        found["health"] = charts.health(story.updates)
+    if any(row.mean_reward is not None for row in rows):
+        found["curve"] = charts.learning_curve(rows, starts)
+    if rows:
+        found["health"] = charts.health(rows, starts)
     return found
 
 
@@ -83,7 +84,7 @@ def _names(story: Story) -> dict[PolicyRole, str]:
 
 def _stops(story: Story) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for row in story.updates:
+    for row in story.updates.rows:
         for stop, count in row.stops.items():
             counts[stop.value] = counts.get(stop.value, 0) + count
     return counts

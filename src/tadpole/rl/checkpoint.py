@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tadpole.errors import TrainerError
+from tadpole.errors import ModelError, TrainerError
 from tadpole.models.location import weights_hash
 from tadpole.trace import Record
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # who only reads what checkpoints say of themselves needs no 
     from tadpole.rl.learner import Learner
 
 STATE, OPTIMIZER, ADAPTER = "tadpole.json", "optimizer.pt", "adapter"
+_BEFORE = "remove that directory to go on from before it, with new moments of the optimizer"
 PRUNED = "pruned.json"  # what is left of a checkpoint's state once it was pruned
 
 
@@ -100,22 +101,27 @@ def read_state(checkpoint: Path) -> CheckpointState:
 def load_weights(model: Any, checkpoint: Path) -> None:
     """Replace a model's weights in place by those of a checkpoint of the same shape.
 
-    Of a model with adapters only these are replaced. Raises TrainerError where they hold NaN or
-    infinity, ModelError where they do not fit.
+    Of a model with adapters only these are replaced. Raises TrainerError where they are damaged,
+    do not fit, or hold NaN or infinity.
     """
+    from safetensors import SafetensorError
+
     from tadpole.models.adapters import has_adapters, load_adapters
     from tadpole.models.loading import first_not_finite
 
     fresh = None
-    if has_adapters(model):
-        load_adapters(model, checkpoint / ADAPTER)
-    else:
-        fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
+    try:
+        if has_adapters(model):
+            load_adapters(model, checkpoint / ADAPTER)
+        else:
+            fresh = type(model).from_pretrained(checkpoint, dtype=model.dtype)
+    except (ModelError, OSError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TrainerError(f"{checkpoint} cannot be loaded: {reason}; {_BEFORE}") from None
     wrong = first_not_finite(model if fresh is None else fresh)
     if wrong is not None:
         raise TrainerError(
-            f"the weights in {checkpoint} are not all finite, first {wrong}: remove that directory "
-            "to go on from the checkpoint before it"
+            f"the weights in {checkpoint} are not all finite, first {wrong}: {_BEFORE}"
         )
     if fresh is not None:
         model.load_state_dict(fresh.state_dict())

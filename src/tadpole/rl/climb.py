@@ -23,6 +23,7 @@ from tadpole.outcome import OUTCOME_POLICY
 from tadpole.protocols import Sampling, TrainedPolicy
 from tadpole.rl.batch import Sample
 from tadpole.rl.checkpoint import (
+    OPTIMIZER,
     CheckpointState,
     checkpoints,
     load_weights,
@@ -35,7 +36,7 @@ from tadpole.rl.groups import learned_advantages
 from tadpole.rl.learner import Learner
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.provenance import digest
-from tadpole.rl.samples import contexts, versions
+from tadpole.rl.samples import contexts, lags, versions
 from tadpole.rl.scheduler import Batch, Scheduler
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
@@ -77,6 +78,7 @@ class Climb:
     seed: int
     base: str
     validate: Callable[[], Awaitable[str]] | None = None
+    say: Callable[[str], None] = lambda line: None  # what a person should know of a resumption
 
     async def run(self, tasks: Sequence[Task], progress: Callable[[UpdateRow], None]) -> Path:
         """Climb to the last update; the final checkpoint's directory.
@@ -85,8 +87,8 @@ class Climb:
         """
         if not tasks:
             raise TrainerError(
-                "no task to train on: calibrate more tasks (--tasks.count), or widen the band "
-                "(--calibrate.low, --calibrate.high)"
+                "no task to train on: a run in another --run.dir with more tasks (--tasks.count) "
+                "or a wider band (--calibrate.low, --calibrate.high) has some"
             )
         root = self.rundir.directory("checkpoints")
         self._skips = 0
@@ -143,18 +145,26 @@ class Climb:
 
     async def _resume(self, root: Path) -> int:
         """Take up the newest checkpoint; how many updates it has."""
-        found = checkpoints(root)
+        found, before = checkpoints(root), self.rundir.rows(ROLLOUTS, Attempt)
         # Updates after the checkpoint are made again by other weights: they need other names.
-        self._incarnation = len({row.policy for row in self.rundir.rows(ROLLOUTS, Attempt)})
-        if not found:
-            await self.policy.renew(self.base, 0)
-            return 0
-        state = read_state(found[-1])
-        load_weights(self.learner.model, found[-1])
-        if state.update < self.settings.updates:
-            self.learner.load(found[-1] / "optimizer.pt")
+        self._incarnation = len({row.policy for row in before})
+        state = CheckpointState(update=0, fingerprint=self.base)
+        if found:
+            state = read_state(found[-1])
+            load_weights(self.learner.model, found[-1])
+            if state.update < self.settings.updates:
+                self._take_moments(found[-1] / OPTIMIZER)
         await self.policy.renew(state.fingerprint, state.update)
+        # What other weights have finished is of no use, and no later ones have these names.
+        self._finished = [row for row in before if row.policy == state.fingerprint]
         return state.update
+
+    def _take_moments(self, path: Path) -> None:
+        """The optimizer's state. Where a checkpoint is not the newest that was made it has none."""
+        if path.exists():
+            self.learner.load(path)
+        else:
+            self.say(f"{path} is gone: the optimizer goes on with new moments")
 
     def _plan(self, update: int, tasks: Sequence[Task]) -> list[Owed]:
         """The episodes of an update, group by group."""
@@ -187,7 +197,7 @@ class Climb:
     def _known(self, update: int) -> dict[tuple[str, int], Attempt]:
         """Attempts of the very weights in force that a run before a crash has finished."""
         found = {}
-        for row in self.rundir.rows(ROLLOUTS, Attempt):
+        for row in self._finished:
             mine = row.policy == self.policy.fingerprint and f"/{_stage(update)}/" in row.trace
             if mine and OUTCOME_POLICY[row.outcome].trust:
                 # Later turns may be of weights that the crash took away.
@@ -215,22 +225,24 @@ class Climb:
             for tokens in contexts(trace)
         ]
         if not self.settings.max_lag:
-            self.policy.rest()  # the update needs the memory
+            await self.policy.rest()  # the update needs the memory
         stats = await asyncio.to_thread(self.learner.update, samples) if samples else None
         self._skips = self._skips + 1 if stats is not None and stats.skipped else 0
         if stats is not None and self._skips > MOST_SKIPS:
             raise TrainerError(
                 f"{self._skips} updates in a row were skipped, the last because "
-                f"{stats.skipped}: go on from an earlier checkpoint, with a lower --train.lr"
+                f"{stats.skipped}: {self._instead()}"
             )
         row = UpdateRow.of([attempt for attempt, _ in episodes], stats, update=update)
+        lagging = lags((trace for (_, trace), _ in learned), update)
         return row.model_copy(
             update={
                 "invalid": len(made) - len(episodes),
                 "groups": len(groups),
                 "solved_groups": solved,
                 "dropped_groups": dropped,
-                "lag_max": max(0, *(update - 1 - versions(trace)[0] for _, trace in episodes)),
+                "lag_max": max(lagging, default=0),
+                "lag_mean": sum(lagging) / len(lagging) if lagging else None,
                 "traces": tuple(attempt.trace for (attempt, _), _ in learned),
                 "digest": digest(trace for (_, trace), _ in learned),
                 "seconds_rollout": rolled - self._begun,
@@ -238,6 +250,12 @@ class Climb:
                 "seconds_update": time.monotonic() - rolled,
             }
         )
+
+    def _instead(self) -> str:
+        """What can be done about a climb that stands still; its settings are settled."""
+        elsewhere = "a lower --train.lr takes another --run.dir"
+        made = checkpoints(self.rundir.path / "checkpoints")
+        return f"remove {made[-1]} to go on from before it; {elsewhere}" if made else elsewhere
 
     def _fresh(self, update: int, episode: Episode | None) -> Episode | None:
         """The episode, unless a token of it is older than the bound (an engine that was late)."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -69,7 +70,6 @@ class Learner:
         self.max_mean_gap = max_mean_gap
         self.max_dropped_share = max_dropped_share
         self.spike_norm = spike_norm
-        self.checkpointing = checkpointing
         if checkpointing:
             # The later name of the same, where this transformers has it.
             enable = getattr(model, "activation_checkpointing_enable", None)
@@ -94,23 +94,23 @@ class Learner:
             raise TrainerError("an update needs at least one trainable token")
         total, gaps, worst, dropped, entropy = 0.0, 0.0, 0.0, 0, 0.0
         self._seconds = 0.0
-        self.model.train()
-        for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
-            with self._timed():
-                logp_N, entropy_N = self._score(batch)
-            logq_N = batch.logq_N.to(logp_N.device)
-            advantage_N = batch.advantage_N.to(logp_N.device)
-            with self._timed():
-                loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
-                loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                gap_N = (logp_N.exp() - logq_N.exp()).abs()
-                total += float(loss)
-                gaps += float(gap_N.sum())
-                worst = max(worst, float(gap_N.max()))
-                dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
-                entropy += float(entropy_N.sum())
-            give_back()
+        with self._training():
+            for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
+                with self._timed():
+                    logp_N, entropy_N = self._score(batch)
+                logq_N = batch.logq_N.to(logp_N.device)
+                advantage_N = batch.advantage_N.to(logp_N.device)
+                with self._timed():
+                    loss = policy_loss(logp_N, logq_N, advantage_N, trainable, self.delta)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                with torch.no_grad():
+                    gap_N = (logp_N.exp() - logq_N.exp()).abs()
+                    total += float(loss)
+                    gaps += float(gap_N.sum())
+                    worst = max(worst, float(gap_N.max()))
+                    dropped += int((~kept_tokens(logp_N, logq_N, advantage_N, self.delta)).sum())
+                    entropy += float(entropy_N.sum())
+                give_back()
         with self._timed():
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip))
         stats = UpdateStats(
@@ -133,13 +133,13 @@ class Learner:
         """
         trainable = sum(sample.trainable for sample in samples)
         total = 0.0
-        self.model.train()
-        for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
-            logp_N, _ = self._score(batch)
-            loss = -logp_N.sum() / trainable
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-            give_back()
+        with self._training():
+            for batch in micro_batches(samples, self.micro_batch_tokens, self.share):
+                logp_N, _ = self._score(batch)
+                loss = -logp_N.sum() / trainable
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach())
+                give_back()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
         for settings in self.optimizer.param_groups:
             settings["lr"] = self.lr * lr_share
@@ -155,12 +155,34 @@ class Learner:
         os.replace(beside, path)
 
     def load(self, path: Path) -> None:
-        """Continue with the optimizer's state as :meth:`save` wrote it."""
-        self.optimizer.load_state_dict(torch.load(path, weights_only=True))
+        """Continue with the optimizer's state as :meth:`save` wrote it.
+
+        Raises TrainerError where it is damaged, or of other parameters.
+        """
+        try:
+            self.optimizer.load_state_dict(torch.load(path, weights_only=True))
+        except (OSError, EOFError, ValueError, RuntimeError, KeyError, UnpicklingError) as error:
+            raise TrainerError(
+                f"{path} cannot be read ({' '.join(str(error).split())[:200]}): remove it, and the "
+                "optimizer goes on with new moments"
+            ) from None
 
     def _score(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         with self._numerics():
             return token_logprobs(self.model, batch, self.temperature)
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Training mode, left however this ends.
+
+        The same model may be sampled next: in training mode it would drop out, and decode without
+        its cache where it is checkpointed.
+        """
+        self.model.train()
+        try:
+            yield
+        finally:
+            self.model.eval()
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -192,8 +214,8 @@ class Learner:
             wrong = (
                 f"{stats.dropped_share:.0%} of the tokens are outside the trust region, above "
                 f"{self.max_dropped_share:.0%}: the policy has moved too far from the one that "
-                "sampled them (a lower --train.lr or --train.max_lag; --train.max_dropped_share "
-                "sets the limit)"
+                "sampled them (--train.max_dropped_share sets the limit; a lower --train.lr or "
+                "--train.max_lag takes another --run.dir)"
             )
         if wrong is None and not skipped:
             with self._timed():
@@ -202,8 +224,6 @@ class Learner:
             if name is not None:
                 wrong = f"the update left weights that are not finite, first {name}"
         self.optimizer.zero_grad(set_to_none=True)
-        if self.checkpointing:
-            self.model.eval()  # in training mode a checkpointed model decodes without its cache
         give_back()
         if wrong is not None:
             raise TrainerError(wrong)

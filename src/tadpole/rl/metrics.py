@@ -37,8 +37,8 @@ class UpdateRow(Record):
     skipped: str = ""  # why the step was not taken although there was something to train on
     mean_abs_pq: float | None = None  # |p - q| over the trainable tokens
     max_abs_pq: float | None = None
-    lag_max: int = 0  # updates between the oldest sampled token and this update
-    lag_mean: float | None = None  # the same over all trained tokens, where it was measured
+    lag_max: int = 0  # updates by which the oldest trained token lags
+    lag_mean: float | None = None  # the same over all trained tokens; None where there are none
     stale_groups: int = 0  # thrown away because they would have lagged too far
     broken_groups: int = 0  # thrown away because infrastructure broke one of their episodes
     fingerprint: str = ""  # of the weights that it made

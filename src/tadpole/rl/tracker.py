@@ -2,7 +2,9 @@
 
 The rows of the run are what counts; a tracker only shows them. It gets every number of an
 :class:`tadpole.rl.metrics.UpdateRow` under the update's number. TensorBoard forgets what a crash
-took back; the other two have no way to, so they show an update that was made again twice.
+took back; the other two have no way to, so they show an update that was made again twice. To
+Weights & Biases the number is a figure of its own, by which it draws all others: its steps only
+grow, and what is told of one before the last is thrown away.
 """
 
 import hashlib
@@ -19,6 +21,7 @@ from tadpole.rundir import ROUNDS
 from tadpole.settings import Tracker
 
 PROJECT = "tadpole"
+STEP = "update"  # the figure that Weights & Biases draws the others by
 _PACKAGE = {Tracker.TENSORBOARD: "tensorboard", Tracker.WANDB: "wandb", Tracker.TRACKIO: "trackio"}
 _INSTEAD = {
     Tracker.WANDB: "wandb login, or set WANDB_MODE=offline to keep it on this machine",
@@ -78,8 +81,18 @@ def tracking(kind: Tracker, run: Path, settings: dict[str, Any], done: int) -> I
                 f"train.tracker is {kind.value}, which does not begin ({said}): "
                 f"{_INSTEAD[kind]}, or say --train.tracker none"
             ) from error
+    if kind is Tracker.WANDB:
+        module.define_metric(STEP)
+        module.define_metric("*", step_metric=STEP)
+
+    def log(row: UpdateRow) -> None:
+        if kind is Tracker.WANDB:
+            module.log(numbers(row) | {STEP: row.update})
+        else:
+            module.log(numbers(row), step=row.update)
+
     try:
-        yield lambda row: module.log(numbers(row), step=row.update)
+        yield log
     finally:
         with redirect_stdout(sys.stderr):
             module.finish()

@@ -13,7 +13,7 @@ from verl.experimental.agent_loop.agent_loop import (
     AgentLoopOutput,
 )
 
-from tadpole.engines.verl.places import RAW
+from tadpole.engines.verl.places import RAW, SESSIONS
 from tadpole.engines.verl.playing import playground
 from tadpole.rl.samples import versions
 from tadpole.trace import Attempt, Tokens, Trace
@@ -39,7 +39,7 @@ class LeafAgentLoop(AgentLoopBase):  # type: ignore[misc]
         drawn, session = int(fields["global_steps"]), int(fields["session_id"])
         # Several draws of one task may be under way: the drawing makes the sample unique.
         sample = f"{fields['uid']}".replace("-", "")
-        number = int(sample[:12], 16) * 256 + session
+        number = int(sample[:12], 16) * SESSIONS + session
         attempt, trace = await ground.play(
             self.server_manager, self.tokenizer, fields["extra_info"]["task"], number, drawn
         )

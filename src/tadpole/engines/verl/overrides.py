@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from tadpole.config import Config
+from tadpole.engines.cluster import USED
 from tadpole.engines.verl.places import GPUS, LOOP, LOSS, MODE, RAW, Places
 from tadpole.errors import ConfigError
 from tadpole.rundir import cache_dir
@@ -124,7 +125,7 @@ def _rollout(config: Config, places: Places) -> dict[str, Any]:
         f"{at}.top_k": -1,
         f"{at}.calculate_log_probs": True,
         f"{at}.max_model_len": config.leaf.max_context + _margin(cluster.rollout),
-        f"{at}.gpu_memory_utilization": 0.85,
+        f"{at}.gpu_memory_utilization": USED,
         f"{at}.checkpoint_engine.backend": "nccl",
         f"{at}.agent.num_workers": cluster.workers,
         f"{at}.agent.agent_loop_config_path": str(places.loop),

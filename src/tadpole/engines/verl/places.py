@@ -11,6 +11,7 @@ LOSS = "tadpole_dppo"  # our policy loss in verl's registry
 MODE = "tadpole"  # our trainer in verl's registry
 LOOP = "leaf"  # our agent loop
 RAW = "raw_reward"  # the reward that groups are filtered on
+SESSIONS = 256  # samples of one task between two of its drawings: more than a group has
 GPUS = "cuda"
 LATEST = "latest_checkpointed_iteration.txt"  # verl's name for where it stands
 # Sums of one micro-batch, of |p - q|, of tokens dropped, of tokens. verl averages them over

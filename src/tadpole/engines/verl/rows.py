@@ -9,14 +9,12 @@ from typing import Any
 from tadpole.engines.verl.places import DROPPED, GAPS, TOKENS
 from tadpole.rl.metrics import UpdateRow
 from tadpole.rl.provenance import digest
-from tadpole.rl.samples import contexts
+from tadpole.rl.samples import lags
 from tadpole.rundir import RunDir
-from tadpole.trace import Attempt, Trace
+from tadpole.trace import Attempt
 
-FILTERED = "training/filter_groups/evicted_samples"
 STALE = "training/off_policy/evicted_samples"
 FAILED = "training/rollout_failure/evicted_samples"
-REWARDS = "_dapo_filtered_reward_counts"  # {the raw reward that all of a group had: groups}
 
 
 @dataclass(frozen=True)
@@ -32,22 +30,13 @@ class Trained:
 def trained_on(rundir: RunDir, attempts: Sequence[Attempt], update: int) -> Trained:
     """Read the traces of ``attempts``: slow for long ones, so that it runs beside the update."""
     traces = [rundir.load_trace(attempt.trace) for attempt in attempts]
-    lags = [update - 1 - version for trace in traces for version in _versions(trace)]
+    found = lags(traces, update)
     return Trained(
-        tokens=len(lags),
+        tokens=len(found),
         digest=digest(traces),
-        lag_mean=sum(lags) / len(lags) if lags else 0.0,
-        lag_max=max(lags, default=0),
+        lag_mean=sum(found) / len(found) if found else 0.0,
+        lag_max=max(found, default=0),
     )
-
-
-def _versions(trace: Trace) -> list[int]:
-    return [
-        version
-        for tokens in contexts(trace)
-        for version, mask in zip(tokens.versions, tokens.loss_mask, strict=True)
-        if mask
-    ]
 
 
 def begun(
@@ -65,18 +54,22 @@ def row_of(
     update: int,
     fingerprint: str,
     groups: int,
+    alike: Sequence[Sequence[Attempt]] = (),
 ) -> UpdateRow:
-    """The row. ``figures`` are verl's metrics of this update; ``groups`` those trained on."""
+    """The row. ``figures`` are verl's metrics of this update.
+
+    ``attempts`` in ``groups`` groups are trained on; those of ``alike`` were rolled out besides
+    and have no signal. Rewards, turns and endings are those of both.
+    """
     counted = figures.get(TOKENS, 0.0)
     norm = float(figures.get("actor/grad_norm", 0.0))
-    filtered = int(figures.get(FILTERED, 0))
-    rewards = figures.get(REWARDS) or {}
-    row = UpdateRow.of(attempts, None, update=update)
+    rolled = [*attempts, *(attempt for group in alike for attempt in group)]
+    row = UpdateRow.of(rolled, None, update=update)
     return row.model_copy(
         update={
-            "groups": groups + filtered,
-            "dropped_groups": filtered,
-            "solved_groups": int(rewards.get(1.0, 0)),
+            "groups": groups + len(alike),
+            "dropped_groups": len(alike),
+            "solved_groups": sum(group[0].reward == 1.0 for group in alike),
             "stale_groups": int(figures.get(STALE, 0)),
             "broken_groups": int(figures.get(FAILED, 0)),
             "tokens": trained.tokens,

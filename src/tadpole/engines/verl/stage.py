@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tadpole.config import values
 from tadpole.engines.verl.overrides import overrides
 from tadpole.engines.verl.places import LATEST, LOOP, NOT_STARTED, Names, Places
 from tadpole.errors import RunError, TrainerError, UsageError
@@ -22,6 +23,7 @@ from tadpole.pilot.split import Part
 from tadpole.process import Finished, arun
 from tadpole.rl.checkpoint import STATE, CheckpointState, checkpoints, read_state
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
+from tadpole.rl.tracker import Tell, tracking
 from tadpole.rundir import RunDir, write_atomic
 from tadpole.settings import EMBEDDED, SERVED
 from tadpole.task import Task
@@ -37,8 +39,8 @@ STARTS = 3  # tries to start Ray, which gives itself 30 seconds: too few on a bu
 async def train(job: Job) -> Path:
     """Climb on the training tasks to the last update; the directory of the last checkpoint.
 
-    Raises UsageError where the policy cannot be trained so, RunError before calibration,
-    TrainerError with the last line of the log where verl ended otherwise.
+    Raises UsageError where the policy cannot be trained so, or the tracker will not begin, RunError
+    before calibration, TrainerError with the last line of the log where verl ended otherwise.
     """
     model = job.config.policy.model
     if model == EMBEDDED or model.startswith(SERVED):
@@ -48,13 +50,19 @@ async def train(job: Job) -> Path:
     if before is None:
         raise RunError(f"{job.rundir.path} is not calibrated: run tadpole tasks calibrate")
     places = Places.of(job.rundir.path)
-    if standing(places) < job.config.train.updates:  # else its engines would start for nothing
+    done, tracker = standing(places), job.config.train.tracker
+    if done < job.config.train.updates:  # else its engines would start for nothing
         start = checkpoints(job.rundir.path / before.path)[-1] if before.path else model
-        prepare(places, job.rundir, tasks, before.fingerprint)
-        asked = places.root / "overrides.txt"
-        write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
-        with timed(job.rundir, "train"):
-            await _watched(job, places, asked)
+        with (
+            timed(job.rundir, "train"),
+            tracking(tracker, job.rundir.path, values(job.config), done) as tell,
+        ):
+            prepare(places, job.rundir, tasks, before.fingerprint)
+            asked = places.root / "overrides.txt"
+            write_atomic(asked, "\n".join(overrides(job.config, str(start))).encode() + b"\n")
+            given = (asked, places.log, str(os.getpid()))
+            driver: list[str | Path] = [sys.executable, "-m", "tadpole.engines.verl.main", *given]
+            await watched(job, places, driver, tell)
     made = adopt(places, job.rundir, before.fingerprint)
     note_trained(job, made)
     return made
@@ -102,18 +110,22 @@ def standing(places: Places) -> int:
         ) from None
 
 
-async def _watched(job: Job, places: Places, asked: Path) -> None:
-    """Run the driver to its end, showing each update as its row appears."""
+async def watched(job: Job, places: Places, driver: Sequence[str | Path], tell: Tell) -> None:
+    """Run the driver to its end, showing and telling each update as its row appears.
+
+    Raises TrainerError where it ends otherwise than well.
+    """
     updates = job.config.train.updates
+    told = len(job.rundir.rows(TABLE, UpdateRow))
     with job.progress.task("train on verl", total=updates, done=standing(places)) as bar:
-        module = "tadpole.engines.verl.main"
-        given = (asked, places.log, str(os.getpid()))
-        driver: list[str | Path] = [sys.executable, "-m", module, *given]
         running = asyncio.create_task(driven(driver))
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=LOOK_SECONDS)
                 found = job.rundir.rows(TABLE, UpdateRow)
+                for row in found[told:]:
+                    tell(row)
+                told = len(found)
                 if found:
                     reward, gap = found[-1].mean_reward, found[-1].mean_abs_pq
                     bar.update(
@@ -152,32 +164,38 @@ def last_error(log: Path) -> str:
 def adopt(places: Places, rundir: RunDir, base: str) -> Path:
     """Take verl's exports over as checkpoints of the run; the directory of the last one.
 
-    Files are linked where the file system can, not copied. Raises TrainerError where there are
-    none.
+    An export beyond where verl stands is what a kill left of a checkpoint: that update is made
+    again, by other weights. Files are linked where the file system can, not copied. Raises
+    TrainerError where there are none.
     """
     names = Names.model_validate_json(places.names.read_bytes())
-    root = rundir.directory("checkpoints")
-    exports = {
+    root, done = rundir.directory("checkpoints"), standing(places)
+    for update, export in sorted(_exports(places).items()):
+        made = [state for path in checkpoints(root) if (state := read_state(path)).update <= update]
+        name = names.of_version(update)
+        if update > done or name in {state.fingerprint for state in made}:
+            continue
+        before = [state.weights for state in made if state.update < update]
+        state = CheckpointState(
+            update=update,
+            fingerprint=name,
+            weights=weights_hash(export),
+            parent=before[-1] if before else base,
+        )
+        _take(export, root / f"update-{update:05d}", state)
+    found = [path for path in checkpoints(root) if read_state(path).update <= done]
+    if not found:
+        raise TrainerError(f"verl left no weights in {places.states}: see {places.log}")
+    return found[-1]
+
+
+def _exports(places: Places) -> dict[int, Path]:
+    """The Hugging Face directories that verl has written, by update."""
+    return {
         int(path.parent.parent.name.removeprefix("global_step_")): path
         for path in places.states.glob("global_step_*/actor/huggingface")
         if any(path.glob("*.safetensors"))
     }
-    done = {read_state(path).update for path in checkpoints(root)}
-    for update, export in sorted(exports.items()):
-        if update not in done:
-            made = checkpoints(root)
-            parent = read_state(made[-1]).weights if made else base
-            state = CheckpointState(
-                update=update,
-                fingerprint=names.of_version(update),
-                weights=weights_hash(export),
-                parent=parent,
-            )
-            _take(export, root / f"update-{update:05d}", state)
-    found = checkpoints(root)
-    if not found:
-        raise TrainerError(f"verl left no weights in {places.states}: see {places.log}")
-    return found[-1]
 
 
 def _take(export: Path, target: Path, state: CheckpointState) -> None:

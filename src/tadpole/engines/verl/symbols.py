@@ -63,6 +63,7 @@ SYMBOLS = (
     Symbol(BASE, "PPOTrainer", takes=("config",)),
     Symbol(BASE, "PPOTrainer.init"),
     Symbol(BASE, "PPOTrainer._add_prompts_to_generate", takes=("num_prompts",)),
+    Symbol(BASE, "PPOTrainer._submit_batch_to_rollout", takes=("batch",)),
     Symbol(BASE, "PPOTrainer._compute_advantage", takes=("batch", "metrics")),
     Symbol(BASE, "PPOTrainer._update_actor", takes=("batch", "metrics")),
     Symbol(SEPARATE, "PPOTrainerSeparateAsync", takes=("config",)),
@@ -99,6 +100,9 @@ WORDS = (
     Word(LOOP, "agent_loop.run(sampling_params, **kwargs)"),
     *(Word(WORKER, word) for word in ("session_id=i", '"global_steps"', 'prompt["uid"]')),
     Word(WORKER, 'f"{uid}_{session_id}_{i}"'),
+    # How prompts are dealt to agent loops.
+    Word(WORKER, "prompts.chunk(len(self.agent_loop_workers))"),
+    Word(BASE, "self.agent_loop_manager.generate_sequences(batch)"),
     *(Word(WORKER, f'"{word}_global_steps"') for word in ("min", "max")),
     Word("verl.utils.dataset.rl_dataset", '"extra_info"'),
     # What an engine says of a turn.
@@ -115,11 +119,8 @@ WORDS = (
     # What a batch and the metrics of an update hold.
     *(Word(BASE, word) for word in ('"rollout_log_probs"', '"is_padding"', '"actor/"')),
     *(Word("verl.workers.engine_workers", f'final_metrics["{w}"]') for w in ("loss", "grad_norm")),
-    *(
-        Word(BUFFER, f"/{reason}/evicted_samples")
-        for reason in ("off_policy", "filter_groups", "rollout_failure")
-    ),
-    *(Word(BUFFER, word) for word in ('"_dapo_filtered_reward_counts"', '"reward_extra_info"')),
+    *(Word(BUFFER, f"/{reason}/evicted_samples") for reason in ("off_policy", "rollout_failure")),
+    Word(BUFFER, '"reward_extra_info"'),
     # Where its checkpoints are.
     *(Word(BASE, word) for word in (LATEST, "global_step_", '"actor"')),
     Word("verl.utils.checkpoint.fsdp_checkpoint_manager", '"huggingface"'),

@@ -17,6 +17,8 @@ from tadpole.engines.verl import rows
 from tadpole.engines.verl.advantages import Episode, advantages_of
 from tadpole.engines.verl.places import MODE, RAW, Names, Places
 from tadpole.engines.verl.registered import missing_in
+from tadpole.engines.verl.rolled import Rolled
+from tadpole.engines.verl.workers import rotated
 from tadpole.errors import TrainerError
 from tadpole.rl.metrics import TABLE
 from tadpole.rundir import CONFIG, RunDir
@@ -31,11 +33,13 @@ class Climbing:
     config: Any
     global_steps: int
     actor_rollout_wg: Any
+    agent_loop_manager: Any
 
     def __init__(self, config: Any):
         self.run = RunDir.open(config.tadpole.run)
         self.ours: Config = saved(self.run.path / CONFIG)
         self.names = Names.model_validate_json(Places.of(self.run.path).names.read_bytes())
+        self._rolled = Rolled(self.run, int(config.actor_rollout_ref.rollout.n))
         self._drawn = 0
         self._free = time.monotonic()  # since when the learner waits for episodes
         super().__init__(config)  # type: ignore[call-arg]
@@ -57,9 +61,16 @@ class Climbing:
             raise TrainerError(
                 f"{self._drawn} groups were drawn for update {self.global_steps} and too few can "
                 "be used: their rewards do not differ, or their boxes fail (tadpole doctor); "
-                "calibrate other tasks, or look at rollouts.jsonl"
+                "rollouts.jsonl says which, and other tasks take another --run.dir"
             )
         added: int = super()._add_prompts_to_generate(num_prompts)  # type: ignore[misc]
+        return added
+
+    def _submit_batch_to_rollout(self, batch: Any) -> int:
+        """As verl's, with other workers first each time."""
+        added: int = super()._submit_batch_to_rollout(batch)  # type: ignore[misc]
+        manager = self.agent_loop_manager
+        manager.agent_loop_workers = rotated(manager.agent_loop_workers, added)
         return added
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -89,6 +100,7 @@ class Climbing:
         found = [e for e in self._episodes(batch) if e.attempt is not None]
         attempts = [e.attempt for e in found if e.attempt is not None]
         update, started = self.global_steps, time.monotonic()
+        alike = self._rolled.without_signal()
         with ThreadPoolExecutor(1) as pool:
             reading = rows.begun(pool, self.run, attempts, update)
             batch = super()._update_actor(batch, metrics)  # type: ignore[misc]
@@ -100,6 +112,7 @@ class Climbing:
             update=update,
             fingerprint=self.names.of_version(update),
             groups=len({episode.group for episode in found}),
+            alike=alike,
         )
         ended = time.monotonic()
         seconds = {"seconds_rollout": started - self._free, "seconds_update": ended - started}

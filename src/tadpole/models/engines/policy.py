@@ -3,7 +3,8 @@
 New weights are written to a directory that the servers can read, and each server loads them
 between two turns: turns that have begun end on the old weights, no new one begins meanwhile. So
 all tokens of a turn come from one version, whose number travels with them. A server that failed
-or that did not take the newest weights is not asked again until it has loaded them.
+or that did not take the newest weights is not asked again until it has loaded them. It is asked
+to several times: a moment later it may be done with what it was busy with.
 
 An episode stays with one server, which may then keep its key-value cache. Every request carries
 the whole episode in token ids, so that another server can go on where one has died.
@@ -11,9 +12,11 @@ the whole episode in token ids, so that another server can go on where one has d
 
 import asyncio
 import os
+import secrets
 import shutil
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tadpole.errors import ModelError
@@ -22,6 +25,8 @@ from tadpole.models.room import room
 from tadpole.protocols import Sampled, Sampling
 
 CURRENT = "current"  # a link to the newest weights
+PAUSES = (1.0, 5.0)  # seconds before a server is asked to load again
+PATIENCE = 60.0  # seconds after which none is asked again: all others wait meanwhile
 
 
 @dataclass(eq=False)
@@ -29,14 +34,28 @@ class _Place:
     engine: Engine
     weights: str | None = None  # what it has loaded; None: not to be asked
     load: int = 0  # turns under way
+    idle: asyncio.Event = field(default_factory=asyncio.Event)  # none is
     trouble: str = ""
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+
+    def begin(self) -> None:
+        self.load += 1
+        self.idle.clear()
+
+    def end(self) -> None:
+        self.load -= 1
+        if not self.load:
+            self.idle.set()
 
 
 class ServerPolicy:
     """Implements :class:`tadpole.protocols.TrainedPolicy` on one or more servers.
 
     ``write`` writes the learner's weights into a new directory. ``directory`` is where they are
-    handed over; only the newest are kept.
+    handed over; only the newest are kept. ``pauses`` (seconds) come before each further try to have
+    a server load them.
     """
 
     def __init__(
@@ -48,6 +67,7 @@ class ServerPolicy:
         end_ids: Sequence[int],
         fingerprint: str,
         max_context: int,
+        pauses: Sequence[float] = PAUSES,
     ):
         if not engines:
             raise ModelError("no rollout server is named: set --policy.urls")
@@ -58,9 +78,8 @@ class ServerPolicy:
         self._end_ids, self._max_context = frozenset(end_ids), max_context
         self._home: dict[str, _Place] = {}
         self._weights: Path | None = None
-        self._turns = 0
-        self._idle, self._open = asyncio.Event(), asyncio.Event()
-        self._idle.set()
+        self._pauses = tuple(pauses)
+        self._open = asyncio.Event()
         self._open.set()
         self._publishing = asyncio.Lock()
 
@@ -93,7 +112,7 @@ class ServerPolicy:
         """See the protocol."""
         self._home.pop(episode, None)
 
-    def rest(self) -> None:
+    async def rest(self) -> None:
         """Nothing to give back: the memory is the servers'."""
 
     async def renew(self, fingerprint: str, version: int) -> None:
@@ -111,16 +130,11 @@ class ServerPolicy:
         self, place: _Place, prompt_ids: Sequence[int], asked: Sampling, seed: int
     ) -> Answer:
         name = place.weights
-        place.load += 1
-        self._turns += 1
-        self._idle.clear()
+        place.begin()
         try:
             answer = await place.engine.generate(prompt_ids, asked, self._end_ids, seed)
         finally:
-            place.load -= 1
-            self._turns -= 1
-            if not self._turns:
-                self._idle.set()
+            place.end()
         if answer.weights not in {None, name}:
             raise EngineDown(
                 f"{place.engine.url} answers from weights {answer.weights}, not {name}: was it "
@@ -147,7 +161,9 @@ class ServerPolicy:
                 return self._home[episode]
             async with self._publishing:  # all have failed: they may be back
                 if self._weights is not None and not any(map(self._is_ready, self._places)):
-                    await self._load(self._weights)
+                    # One that has turns under way may hang, and loads nothing before they end.
+                    free = [place for place in self._places if not place.load]
+                    await self._load(self._weights, free or self._places)
 
     async def _first(self) -> None:
         async with self._publishing:
@@ -157,12 +173,12 @@ class ServerPolicy:
     async def _publish(self, version: int) -> None:
         """Hand the learner's weights over and have them loaded."""
         before = self._weights
-        target = self._directory / f"version-{version:05d}-{os.getpid()}"
+        # No name comes twice: by it a server says what it samples from.
+        target = self._directory / f"version-{version:05d}-{secrets.token_hex(4)}"
         await asyncio.to_thread(self._hand_over, target)
         self._open.clear()
         try:
-            await self._idle.wait()
-            await self._load(target)
+            await self._load(target, self._places)
             self._weights, self.version = target, version
         finally:
             self._open.set()
@@ -181,21 +197,32 @@ class ServerPolicy:
         link.symlink_to(target.name)
         os.replace(link, self._directory / CURRENT)
 
-    async def _load(self, weights: Path) -> None:
-        """Have every server load ``weights``. Raises ModelError where none does."""
+    async def _load(self, weights: Path, places: Sequence[_Place]) -> None:
+        """Have ``places`` load ``weights``, each once its turns have ended.
 
-        async def one(place: _Place) -> None:
-            place.weights = None
+        Raises ModelError where none does.
+        """
+        await asyncio.gather(*(self._have_loaded(place, weights) for place in places))
+        if not any(place.weights for place in places):
+            raise ModelError(
+                "no rollout server has the weights: " + "; ".join(place.trouble for place in places)
+            )
+
+    async def _have_loaded(self, place: _Place, weights: Path) -> None:
+        place.weights = None
+        await place.idle.wait()
+        begun = time.monotonic()
+        for pause in (0.0, *self._pauses):
+            await asyncio.sleep(pause)
             try:
                 await place.engine.load(weights, weights.name)
-            except ModelError as error:
+            except EngineDown as error:
                 place.trouble = str(error)
+                if time.monotonic() - begun > PATIENCE:
+                    return
+            except ModelError as error:  # it refuses them
+                place.trouble = str(error)
+                return
             else:
                 place.weights, place.trouble = weights.name, ""
-
-        await asyncio.gather(*(one(place) for place in self._places))
-        if not any(place.weights for place in self._places):
-            raise ModelError(
-                "no rollout server has the weights: "
-                + "; ".join(place.trouble for place in self._places)
-            )
+                return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tadpole.errors import ModelError
+from tadpole.models.engines.adopted import Adopted
 from tadpole.models.engines.engine import Answer, EngineDown, Wire, checked
 from tadpole.protocols import Sampling
 
@@ -23,7 +24,7 @@ class SGLang:
         self._wire = Wire(url, seconds)
         self.url = self._wire.url
         self._adapter = adapter
-        self._name: str | None = None
+        self._adopted = Adopted(self._load_adapter, self._unload_adapter)
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, end_ids: Collection[int], seed: int
@@ -44,8 +45,8 @@ class SGLang:
             "return_logprob": True,
         }
         if self._adapter:
-            body["lora_path"] = self._name
-        answer = await self._wire.post("/generate", body)
+            body["lora_path"] = self._adopted.name
+        answer = await self._asked(body)
         try:
             meta = answer["meta_info"]
             finish = meta["finish_reason"]["type"]
@@ -75,10 +76,20 @@ class SGLang:
             weights=weights,
         )
 
+    async def _asked(self, body: dict[str, Any]) -> Any:
+        try:
+            return await self._wire.post("/generate", body)
+        except ModelError as error:
+            name = self._adopted.name
+            if name is None or name not in str(error):
+                raise
+            # It does not know the adapters: it was started again, and has to load them first.
+            raise EngineDown(str(error)) from None
+
     async def load(self, weights: Path, name: str) -> None:
         """See the protocol. All turns must have ended: the server drops its cache."""
         if self._adapter:
-            await self._adopt(weights, name)
+            await self._adopted.take(weights, name)
         else:
             body = {
                 "model_path": str(weights),
@@ -87,14 +98,13 @@ class SGLang:
                 "flush_cache": True,
             }
             await self._change("update_weights_from_disk", body)
-        self._name = name
 
-    async def _adopt(self, weights: Path, name: str) -> None:
-        """Load an adapter under a name of its own; only then unload the one before."""
+    async def _load_adapter(self, weights: Path, name: str) -> None:
         body = {"lora_name": name, "lora_path": str(weights)}
         await self._change("load_lora_adapter", body)
-        if self._name is not None and self._name != name:
-            await self._wire.post("/unload_lora_adapter", {"lora_name": self._name})
+
+    async def _unload_adapter(self, name: str) -> None:
+        await self._wire.post("/unload_lora_adapter", {"lora_name": name})
 
     async def _change(self, verb: str, body: dict[str, Any]) -> None:
         answer = await self._wire.post(f"/{verb}", body)

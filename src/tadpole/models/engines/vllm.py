@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tadpole.errors import ModelError
+from tadpole.models.engines.adopted import Adopted
 from tadpole.models.engines.engine import Answer, Wire, checked
 from tadpole.protocols import Sampling
 
@@ -26,14 +27,14 @@ class VLLM:
         self._wire = Wire(url, seconds)
         self.url = self._wire.url
         self._model, self._adapter = model, adapter
-        self._name: str | None = None
+        self._adopted = Adopted(self._load_adapter, self._unload_adapter)
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, end_ids: Collection[int], seed: int
     ) -> Answer:
         """See the protocol."""
         body = {
-            "model": (self._name if self._adapter else None) or self._model,
+            "model": self._adopted.name or self._model,
             "prompt": list(prompt_ids),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -70,16 +71,18 @@ class VLLM:
     async def load(self, weights: Path, name: str) -> None:
         """See the protocol. All turns must have ended: the server drops its cache."""
         if self._adapter:
-            body = {"lora_name": name, "lora_path": str(weights)}
-            # Both answer in a plain sentence.
-            await self._wire.post("/v1/load_lora_adapter", body, json=False)
-            if self._name is not None and self._name != name:
-                old = {"lora_name": self._name}
-                await self._wire.post("/v1/unload_lora_adapter", old, json=False)
+            await self._adopted.take(weights, name)
         else:
             await self._wire.post("/collective_rpc", {"method": "reload_weights"}, json=False)
             await self._wire.post("/reset_prefix_cache", {}, json=False)
-        self._name = name
+
+    async def _load_adapter(self, weights: Path, name: str) -> None:
+        body = {"lora_name": name, "lora_path": str(weights)}
+        # Both answer in a plain sentence.
+        await self._wire.post("/v1/load_lora_adapter", body, json=False)
+
+    async def _unload_adapter(self, name: str) -> None:
+        await self._wire.post("/v1/unload_lora_adapter", {"lora_name": name}, json=False)
 
     def close(self) -> None:
         """See the protocol."""
