@@ -65,7 +65,8 @@ def ladder(
 
 def _shown(candidate: Candidate, symptom: Symptom) -> list[str]:
     """How it fails, where nobody knows from the first rung, and what fails."""
-    told = candidate.kind in (TaskKind.BUG_FIX, TaskKind.FEATURE)
+    made = candidate.kind is TaskKind.FEATURE and not candidate.origin  # its request says it all
+    told = made or candidate.kind is TaskKind.BUG_FIX
     return [*([] if told else [seen(symptom)]), reproduction(symptom)]
 
 
