@@ -43,6 +43,7 @@ from tadpole.trace import Attempt, Trace
 FORMAT = 1
 MARKER = "tadpole-run.json"
 CONFIG = "config.toml"
+LOCK = "lock"
 ROUNDS = "rounds"  # directory of the rounds after the first
 
 Key = tuple[str, str, int]
@@ -102,11 +103,14 @@ class RunDir:
             raise RunError(f"{path} is not empty: choose another --run.dir, or remove it first")
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
-        run.save_config(config)
-        # The marker comes last: a directory without one is no run.
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now} | _machine()
-        run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
+        with run.lock():
+            if not _fresh(path):  # another process was quicker
+                raise RunError(f"{path} was begun by another process: choose another --run.dir")
+            run.save_config(config)
+            # The marker comes last: a directory without one is no run.
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now} | _machine()
+            run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
         return run
 
     @classmethod
@@ -260,7 +264,7 @@ class RunDir:
 
         The kernel lets go when the process ends, however it ends.
         """
-        path = self.path / "lock"
+        path = self.path / LOCK
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
@@ -286,7 +290,8 @@ class RunDir:
 
 def _fresh(path: Path) -> bool:
     """Nothing is there but what a creation that was cut short may have left."""
-    return all(entry.name == CONFIG or entry.name.startswith(".") for entry in path.iterdir())
+    left = (CONFIG, LOCK)
+    return all(entry.name in left or entry.name.startswith(".") for entry in path.iterdir())
 
 
 def _machine() -> dict[str, Any]:
