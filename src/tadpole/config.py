@@ -52,7 +52,7 @@ _SHAPES = {
     "warmup": ("warmup", "rollouts.jsonl"),
     "sampling": ("calibration.jsonl", "rollouts.jsonl"),
     "train": ("rollouts.jsonl",),
-    "eval": ("eval.jsonl",),
+    "eval": ("validation.jsonl", "eval.jsonl"),
 }
 # ... by setting where that is another thing: more tasks join those that are there ...
 _SHAPE = {
@@ -60,6 +60,9 @@ _SHAPE = {
     "tasks.held_out_share": ("split.json",),
     "tasks.validation_share": ("split.json",),
     "cluster.trainer": ("rollouts.jsonl",),
+    "run.seed": _EPISODES,  # whatever is drawn is drawn from it
+    "sandbox.image": ("tasks", *_EPISODES),  # what the tests run in
+    "warmup.enabled": _EPISODES,
 }
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {

@@ -131,6 +131,26 @@ def test_a_run_may_change_a_setting_until_something_was_made_with_it(tmp_path: P
     assert saved(run.path / "config.toml").eval.samples == 9
 
 
+@pytest.mark.parametrize(
+    "name, old, new, table",
+    [
+        ("run.seed", "1", "2", "calibration"),
+        ("run.seed", "1", "2", "rollouts"),
+        ("warmup.enabled", "off", "on", "calibration"),
+        ("sandbox.image", "python:3.12", "python:3.13", "eval"),
+        ("eval.temperature", "0.6", "0.7", "validation"),
+    ],
+)
+def test_what_a_run_is_may_not_change_in_the_middle(tmp_path: Path, name, old, new, table):
+    at = {"run.dir": str(tmp_path / "run")}
+    opened(at | {name: new})
+    run = opened(at | {name: old})  # nothing was made with it
+    run.append(table, make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
+    with pytest.raises(RunError, match=rf"{table}\.jsonl made with {name} = {old}, now {new}"):
+        opened(at | {name: new})
+    opened(at | {name: old})
+
+
 def test_a_run_in_use_keeps_the_settings_of_who_uses_it(tmp_path: Path):
     at = {"run.dir": str(tmp_path / "run"), "train.lr": "1e-5"}
     with open_run(load(at)) as run:
