@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -317,11 +317,13 @@ def _row(model: type[Row], line: bytes, where: str) -> Row:
 
 def _parse(model: type[Row], body: Any, where: str) -> Row:
     field = model.model_fields.get("format")
-    if field is not None and isinstance(body, dict) and body.get("format") != field.default:
-        raise RunError(
-            f"{where} has format {body.get('format')!r}, this tadpole knows {field.default!r}: "
-            "read it with the version that wrote it"
-        )
+    if field is not None and isinstance(body, dict):
+        known = get_args(field.annotation)  # older ones among them, where they can be read
+        if body.get("format") not in known:
+            raise RunError(
+                f"{where} has format {body.get('format')!r}, this tadpole knows "
+                f"{' and '.join(map(repr, known))}: read it with the version that wrote it"
+            )
     try:
         # In JSON mode: lists become tuples and strings become enums, nothing else is bent.
         return model.model_validate_json(json.dumps(body))
