@@ -4,7 +4,11 @@ import stat
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tinyrepo import LIBRARY, git, repository, write
@@ -76,6 +80,42 @@ async def test_a_git_repository_is_taken_at_the_commit_that_is_named(tmp_path: P
     write(tmp_path / "plain", LIBRARY)
     with pytest.raises(SourceError, match="leave @v1 out"):
         parse(f"{tmp_path / 'plain'}@v1")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server that shows what lies in ``tmp_path``."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+async def test_a_name_means_the_branch_or_tag_of_exactly_that_name(tmp_path: Path, served: str):
+    repo = repository(tmp_path / "repo", LIBRARY)
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "tag", "-a", "v1", "-m", "the first")
+    for name in ("a/release", "only/here", "odd"):
+        git(repo, "branch", name)
+    write(repo, {"shapes/area.py": "later\n"})
+    git(repo, "commit", "-qam", "later")
+    later = git(repo, "rev-parse", "HEAD")
+    git(repo, "branch", "release")
+    git(repo, "tag", "odd")
+    git(repo, "tag", "z/v1")
+    git(repo, "update-server-info")
+    for source in (f"git+{served}/repo/.git", str(repo)):
+        for name, wanted in (("release", later), ("v1", first), ("HEAD", later)):
+            assert (await pin(parse(f"{source}@{name}"))).version == wanted, (source, name)
+        with pytest.raises(SourceError, match="no commit, tag or branch here"):
+            await pin(parse(f"{source}@here"))
+        with pytest.raises(SourceError, match=f"a branch and a tag odd: .*{first} or {later}"):
+            await pin(parse(f"{source}@odd"))
 
 
 async def test_a_git_repository_is_taken_at_its_commit(tmp_path: Path, scratch: Path) -> None:
