@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from tadpole.engines.cluster import ClusterConfig
 from tadpole.errors import ConfigError, RunError
+from tadpole.repos.address import shown
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
     EMBEDDED,
@@ -211,7 +212,7 @@ def _keep_what_gave(config: Config, path: Path, before: Sequence[str]) -> bool:
     from tadpole.pilot.journal import SETTINGS, Making
 
     rows = RunDir(Path(config.tasks.dir or path / "tasks")).rows(SETTINGS, Making)
-    gone = set(before) - set(config.tasks.sources)
+    gone = set(before) - set(map(shown, config.tasks.sources))
     return bool(rows) and gone.isdisjoint(row.source for row in rows)
 
 

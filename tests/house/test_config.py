@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from synthetic import make_attempt, make_task
 
-from tadpole.config import fields, load, open_run, presets, saved
+from tadpole.config import fields, load, open_run, presets, saved, values
 from tadpole.errors import ConfigError, RunError
 from tadpole.outcome import Outcome, Tier
 from tadpole.pilot.journal import SETTINGS, Making
@@ -113,6 +113,22 @@ def test_the_resolved_toml_loads_to_itself(tmp_path: Path, preset: str):
     config = load({"tasks.sources": "pypi:a, ./b", "train.shuffle_rewards": "true"}, preset=preset)
     assert saved(write(tmp_path / "x.toml", config.toml())) == config
     assert config.tasks.sources == ("pypi:a", "./b")
+
+
+def test_a_secret_in_an_address_is_used_and_not_kept(tmp_path: Path):
+    secret = "https://me:s3cret@example.org/a.git@main"
+    at = {"run.dir": str(tmp_path / "run"), "tasks.sources": f"{secret},pypi:x"}
+    config = load(at)
+    assert config.tasks.sources == (secret, "pypi:x")
+    run = opened(at)
+    kept = saved(run.path / "config.toml").tasks.sources
+    assert kept == ("https://example.org/a.git@main", "pypi:x")
+    assert not any("s3cret" in str(part) for part in (config.toml(), values(config)))
+    run.directory("tasks/a-0000")
+    making = Making(source=kept[0], snapshot="s", seed=0, proposer="p", max_dictated=0)
+    RunDir(run.path / "tasks").append(SETTINGS, making)
+    opened(at)
+    opened(at | {"tasks.sources": secret})
 
 
 def test_every_setting_says_what_it_is():

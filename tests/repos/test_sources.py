@@ -1,3 +1,4 @@
+import base64
 import io
 import os
 import stat
@@ -37,7 +38,9 @@ def scratch(tmp_path: Path) -> Path:
         ("git@example.org:a/b.git", Wanted("git", "git@example.org:a/b.git")),
         ("git@example.org:a/b.git@v1.2", Wanted("git", "git@example.org:a/b.git", "v1.2")),
         ("https://example.org/a/b@1a2b", Wanted("git", "https://example.org/a/b", "1a2b")),
-        ("https://me@example.org/a", Wanted("git", "https://me@example.org/a")),
+        ("https://token@example.org/a", Wanted("git", "https://example.org/a")),
+        ("git+https://me:to@ken@example.org/a@b", Wanted("git", "https://example.org/a", "b")),
+        ("ssh://git:s@example.org:22/a", Wanted("git", "ssh://git@example.org:22/a")),
         ("ssh://git@example.org:22/a@main", Wanted("git", "ssh://git@example.org:22/a", "main")),
     ],
 )
@@ -86,9 +89,20 @@ async def test_a_git_repository_is_taken_at_the_commit_that_is_named(tmp_path: P
 def served(tmp_path: Path) -> Iterator[str]:
     """The address of a server that shows what lies in ``tmp_path``."""
 
+    known = "Basic " + base64.b64encode(b"me:s3cret").decode()
+
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/private") and self.headers["Authorization"] != known:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="x"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            else:
+                super().do_GET()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -116,6 +130,29 @@ async def test_a_name_means_the_branch_or_tag_of_exactly_that_name(tmp_path: Pat
             await pin(parse(f"{source}@here"))
         with pytest.raises(SourceError, match=f"a branch and a tag odd: .*{first} or {later}"):
             await pin(parse(f"{source}@odd"))
+
+
+async def test_a_secret_in_an_address_serves_git_and_is_nowhere_else(
+    tmp_path: Path, served: str, scratch: Path
+):
+    repo = repository(tmp_path / "private" / "repo", LIBRARY)
+    git(repo, "update-server-info")
+    address = f"{served}/private/repo/.git"
+    pinned = await pin(parse(address.replace("//", "//me:s3cret@")))
+    assert pinned == Wanted("git", address, git(repo, "rev-parse", "HEAD"))
+    assert "s3cret" not in repr(pinned) and "me:s3cret@" in pinned.url
+    for wrong in (address, address.replace("//", "//me:0ther@")):
+        with pytest.raises(SourceError, match="write NAME:TOKEN@ before its host") as error:
+            await pin(parse(wrong))
+        assert address in str(error.value) and "0ther" not in str(error.value)
+    for secret in ("me:s3cret@", "s3cret@"):
+        with pytest.raises(SourceError, match=r"no commit|cannot read") as error:
+            await pin(parse(address.replace("//", f"//{secret}") + "@none"))
+        assert "s3cret" not in str(error.value)
+    # Git says itself what it cannot do: this server is too plain for a checkout without history.
+    with pytest.raises(SourceError, match="cannot read") as error:
+        await fetch(pinned, scratch, Pip())
+    assert "s3cret" not in str(error.value)
 
 
 async def test_a_git_repository_is_taken_at_its_commit(tmp_path: Path, scratch: Path) -> None:

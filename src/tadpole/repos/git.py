@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from tadpole import process
 from tadpole.errors import NetworkError, SourceError, TadpoleError
 from tadpole.protocols import ExecReason
+from tadpole.repos.address import shown
 
 _KEPT = ("PATH", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY")
 _KEPT_PREFIXES = ("GIT_SSL_", "SSL_", "SSH_", "GIT_SSH", "LD_LIBRARY")
@@ -28,6 +29,7 @@ _NO_NETWORK = (
     "Temporary failure in name resolution",
     "Name or service not known",
 )
+_NOBODY = ("could not read Username", "could not read Password", "Authentication failed")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 NETWORK_SECONDS = 600.0
 LOCAL_SECONDS = 120.0
@@ -74,6 +76,7 @@ async def commit(url: str, revision: str) -> str:
         return revision
     found = await _named_here(url, revision) if url.startswith("file://") else []
     found = found or await _named_there(url, revision)
+    url = shown(url)
     if not found:
         if revision == "HEAD":
             raise SourceError(f"{url} has no commit yet: commit something first")
@@ -179,11 +182,17 @@ async def _git(*arguments: str, timeout: float) -> process.Finished:
 
 
 def _unreachable(url: str, done: process.Finished) -> TadpoleError:
+    url = shown(url)
     if done.reason is ExecReason.TIMEOUT:
         return NetworkError(f"{url} did not answer git in {NETWORK_SECONDS:.0f} s: try again later")
-    lines = done.stderr.decode(errors="replace").splitlines()
+    lines = shown(done.stderr.decode(errors="replace")).splitlines()
     told = (line.strip() for line in lines if not line.lower().startswith("warning:"))
     said = next(filter(None, told), f"exit code {done.code}")  # the cause; advice follows it
     if any(sign in line for sign in _NO_NETWORK for line in lines):
         return NetworkError(f"cannot reach {url} with git ({said}): check the network")
+    if any(sign in line for sign in _NOBODY for line in lines):
+        return SourceError(
+            f"cannot read {url} with git ({said}): write NAME:TOKEN@ before its host, which is "
+            "used and not kept, or use ssh"
+        )
     return SourceError(f"cannot read {url} with git ({said}): check the address")
