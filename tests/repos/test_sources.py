@@ -17,6 +17,7 @@ from tinyrepo import LIBRARY, git, repository, write
 from tadpole.errors import NetworkError, SourceError
 from tadpole.repos import files
 from tadpole.repos import git as trusted
+from tadpole.repos.files import Astray
 from tadpole.repos.pip import Pip
 from tadpole.repos.source import Wanted, fetch, parse, pin
 from tadpole.task import FileChange
@@ -227,11 +228,25 @@ async def test_a_directory_is_named_by_its_content(tmp_path: Path, scratch: Path
     (root / "outside").symlink_to("/etc/passwd")
     (root / "loop").symlink_to("loop")
     (root / "inside.py").symlink_to("shapes/area.py")
+    (root / "other").symlink_to("shapes")
+    (root / "shapes" / "up").symlink_to("..")
+    (root / "away").symlink_to("/etc")
+    (root / "kept").symlink_to("build/lib")
     (root / "shapes" / "area.py").chmod(0o755)
     wanted = parse(str(root))
     assert wanted.kind == "directory"
     fetched = await fetch(wanted, scratch, Pip())
-    assert set(fetched.files) == {*LIBRARY, "inside.py"}
+    copies = {f"other/{path.partition('/')[2]}" for path in LIBRARY if path.startswith("shapes/")}
+    assert set(fetched.files) == {*LIBRARY, *copies, "inside.py"}
+    assert fetched.files["other/area.py"].content == LIBRARY["shapes/area.py"].encode()
+    assert files.astray(root) == {
+        "pipe": Astray.KIND,
+        "outside": Astray.OUTSIDE,
+        "loop": Astray.OUTSIDE,
+        "away": Astray.OUTSIDE,
+        "shapes/up": Astray.LOOP,
+        "other/up": Astray.LOOP,
+    }
     assert fetched.files["shapes/area.py"].executable
     write(root, {"shapes/area.py": "other\n"})
     changed = await pin(wanted)
