@@ -7,6 +7,7 @@ that names the nearest one; a resolved configuration, saved as TOML, loads to it
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self, get_origin
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from tadpole.engines.cluster import ClusterConfig
 from tadpole.errors import ConfigError, RunError
+from tadpole.repos.address import shown
 from tadpole.rundir import CONFIG, MARKER, RunDir
 from tadpole.settings import (
     EMBEDDED,
@@ -51,7 +53,7 @@ _SHAPES = {
     "warmup": ("warmup", "rollouts.jsonl"),
     "sampling": ("calibration.jsonl", "rollouts.jsonl"),
     "train": ("rollouts.jsonl",),
-    "eval": ("eval.jsonl",),
+    "eval": ("validation.jsonl", "eval.jsonl"),
 }
 # ... by setting where that is another thing: more tasks join those that are there ...
 _SHAPE = {
@@ -59,6 +61,9 @@ _SHAPE = {
     "tasks.held_out_share": ("split.json",),
     "tasks.validation_share": ("split.json",),
     "cluster.trainer": ("rollouts.jsonl",),
+    "run.seed": _EPISODES,  # whatever is drawn is drawn from it
+    "sandbox.image": ("tasks", *_EPISODES),  # what the tests run in
+    "warmup.enabled": _EPISODES,
 }
 # ... and the settings that change how fast or how far, but not what comes out.
 _FREE = {
@@ -168,16 +173,23 @@ def saved(path: Path) -> Config:
     return load(file=path, preset=PUBLISHED)
 
 
-def open_run(config: Config) -> RunDir:
-    """The run directory ``config.run.dir``: made where it is missing, else taken up again.
+@contextmanager
+def open_run(config: Config) -> Iterator[RunDir]:
+    """Own the run directory ``config.run.dir``: made where it is missing, else taken up again.
 
-    A setting may change until what it shaped exists. Raises RunError where one would make a
-    mixture of an existing run.
+    A setting may change until what it shaped exists. Raises RunError, and changes nothing, where
+    one would make a mixture of an existing run, and where another process owns it.
     """
     path = Path(config.run.dir)
-    if not (path / MARKER).exists():
-        return RunDir.create(path, config)
-    run = RunDir.open(path)
+    run = RunDir.open(path) if (path / MARKER).exists() else RunDir.create(path, config)
+    with run.lock():
+        _amend(run, config)
+        yield run
+
+
+def _amend(run: RunDir, config: Config) -> None:
+    """Keep the settings from here on. Raises RunError where they make a mixture of the run."""
+    path = run.path
     before = saved(path / CONFIG)
     now = values(config)
     changed = {name: old for name, old in values(before).items() if now[name] != old}
@@ -193,7 +205,6 @@ def open_run(config: Config) -> RunDir:
             )
     if changed:
         run.save_config(config)
-    return run
 
 
 def _keep_what_gave(config: Config, path: Path, before: Sequence[str]) -> bool:
@@ -201,7 +212,7 @@ def _keep_what_gave(config: Config, path: Path, before: Sequence[str]) -> bool:
     from tadpole.pilot.journal import SETTINGS, Making
 
     rows = RunDir(Path(config.tasks.dir or path / "tasks")).rows(SETTINGS, Making)
-    gone = set(before) - set(config.tasks.sources)
+    gone = set(before) - set(map(shown, config.tasks.sources))
     return bool(rows) and gone.isdisjoint(row.source for row in rows)
 
 

@@ -31,22 +31,23 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from tadpole.errors import RunError
 from tadpole.outcome import OUTCOME_POLICY
+from tadpole.table import Row, append, parsed, rows
 from tadpole.trace import Attempt, Trace
 
 FORMAT = 1
 MARKER = "tadpole-run.json"
 CONFIG = "config.toml"
+LOCK = "lock"
 ROUNDS = "rounds"  # directory of the rounds after the first
 
 Key = tuple[str, str, int]
-Row = TypeVar("Row", bound=BaseModel)
 
 
 def cache_dir() -> Path:
@@ -102,11 +103,14 @@ class RunDir:
             raise RunError(f"{path} is not empty: choose another --run.dir, or remove it first")
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
-        run.save_config(config)
-        # The marker comes last: a directory without one is no run.
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now} | _machine()
-        run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
+        with run.lock():
+            if not _fresh(path):  # another process was quicker
+                raise RunError(f"{path} was begun by another process: choose another --run.dir")
+            run.save_config(config)
+            # The marker comes last: a directory without one is no run.
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            marker = {"format": FORMAT, "tadpole": version("tadpole"), "created": now} | _machine()
+            run.write(MARKER, json.dumps(marker, indent=2).encode() + b"\n")
         return run
 
     @classmethod
@@ -185,7 +189,7 @@ class RunDir:
             raise RunError(
                 f"{path} is damaged ({error}): restore it, or remove its row from the table"
             ) from None
-        return _parse(Trace, body, str(path))
+        return parsed(Trace, body, str(path))
 
     def save_patch(self, patch: bytes, name: str) -> str:
         """Save a patch byte for byte; returns its path in the run directory."""
@@ -216,33 +220,18 @@ class RunDir:
 
         Raises OSError (no space...); the table is then as it was before.
         """
-        line = row.model_dump_json().encode() + b"\n"
         path = self.table(table)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            end = _whole(descriptor)
-            try:
-                _write_all(descriptor, line)
-                os.fdatasync(descriptor)
-            except BaseException as error:
-                os.ftruncate(descriptor, end)
-                raise _named(error, path) from None
-        finally:
-            os.close(descriptor)  # also unlocks
+            append(path, row)
+        except OSError as error:
+            raise _named(error, path) from None
 
     def rows(self, table: str, model: type[Row]) -> list[Row]:
         """All whole rows in the order of appending; none where the table does not exist.
 
         Raises RunError on a row of an unknown format version or one that does not fit.
         """
-        path = self.table(table)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return []
-        lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-        return [_row(model, line, f"{path} line {n}") for n, line in enumerate(lines, start=1)]
+        return rows(self.table(table), model)
 
     def done(self, table: str = "eval") -> set[Key]:
         """Keys of the attempts that need not be made again (see :func:`attempt_key`).
@@ -260,7 +249,7 @@ class RunDir:
 
         The kernel lets go when the process ends, however it ends.
         """
-        path = self.path / "lock"
+        path = self.path / LOCK
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
@@ -286,7 +275,8 @@ class RunDir:
 
 def _fresh(path: Path) -> bool:
     """Nothing is there but what a creation that was cut short may have left."""
-    return all(entry.name == CONFIG or entry.name.startswith(".") for entry in path.iterdir())
+    left = (CONFIG, LOCK)
+    return all(entry.name in left or entry.name.startswith(".") for entry in path.iterdir())
 
 
 def _machine() -> dict[str, Any]:
@@ -298,52 +288,6 @@ def _machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "packages": {name: version(name) for name in packages},
     }
-
-
-def _row(model: type[Row], line: bytes, where: str) -> Row:
-    try:
-        body = json.loads(line)
-    except ValueError as error:
-        raise RunError(
-            f"{where} is damaged ({error}): restore the file, or remove that line"
-        ) from None
-    return _parse(model, body, where)
-
-
-def _parse(model: type[Row], body: Any, where: str) -> Row:
-    field = model.model_fields.get("format")
-    if field is not None and isinstance(body, dict) and body.get("format") != field.default:
-        raise RunError(
-            f"{where} has format {body.get('format')!r}, this tadpole knows {field.default!r}: "
-            "read it with the version that wrote it"
-        )
-    try:
-        # In JSON mode: lists become tuples and strings become enums, nothing else is bent.
-        return model.model_validate_json(json.dumps(body))
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise RunError(f"{where} is no {model.__name__}: {name}: {first['msg']}") from None
-
-
-def _whole(descriptor: int) -> int:
-    """Cut a torn last line off; returns the size that is left. The lock is held."""
-    end = os.fstat(descriptor).st_size
-    position, tail = end, b""
-    while position > 0 and b"\n" not in tail:
-        step = min(65_536, position)
-        position -= step
-        tail = os.pread(descriptor, step, position)
-    whole = position + tail.rfind(b"\n") + 1 if b"\n" in tail else 0
-    if whole != end:
-        os.ftruncate(descriptor, whole)
-    return whole
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _named(error: BaseException, path: Path) -> BaseException:

@@ -8,11 +8,12 @@ embedded model gets other numbers from the files in ``presets/``.
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from tadpole.outcome import Tier
 from tadpole.pilot.decision import Rule
 from tadpole.protocols import Sampling
+from tadpole.repos.address import shown
 from tadpole.task import TaskKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -106,7 +107,7 @@ class TasksConfig(Section):
 
     sources: tuple[str, ...] = Field(default=("pypi:boltons", "pypi:toolz"), min_length=1)
     """Repositories: pypi:NAME, pypi:NAME==VERSION, a path, or a git URL; commas between. A git
-    repository may be followed by @ and a commit, tag or branch."""
+    repository may be followed by @ and a commit, tag or branch. Secrets in a URL are not kept."""
     wheels: str = ""
     """Directory of wheels and source distributions: environments are built from it alone, without
     the network. Empty for pip's own settings. Ours."""
@@ -161,6 +162,10 @@ class TasksConfig(Section):
     def weights(self) -> dict[ProposerName, float]:
         """The proposers with their weights."""
         return dict(_weight(text) for text in self.proposers)
+
+    @field_serializer("sources")
+    def _kept(self, sources: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(shown, sources))
 
     @model_validator(mode="after")
     def _proposers(self) -> Self:

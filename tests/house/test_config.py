@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from synthetic import make_attempt, make_task
 
-from tadpole.config import fields, load, open_run, presets, saved
+from tadpole.config import fields, load, open_run, presets, saved, values
 from tadpole.errors import ConfigError, RunError
 from tadpole.outcome import Outcome, Tier
 from tadpole.pilot.journal import SETTINGS, Making
@@ -15,6 +15,11 @@ from tadpole.rundir import RunDir
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def opened(flags: dict[str, str]) -> RunDir:
+    with open_run(load(flags)) as run:
+        return run
 
 
 def test_flags_beat_the_file_beats_the_preset_beats_the_defaults(tmp_path: Path):
@@ -110,60 +115,118 @@ def test_the_resolved_toml_loads_to_itself(tmp_path: Path, preset: str):
     assert config.tasks.sources == ("pypi:a", "./b")
 
 
+def test_a_secret_in_an_address_is_used_and_not_kept(tmp_path: Path):
+    secret = "https://me:s3cret@example.org/a.git@main"
+    at = {"run.dir": str(tmp_path / "run"), "tasks.sources": f"{secret},pypi:x"}
+    config = load(at)
+    assert config.tasks.sources == (secret, "pypi:x")
+    run = opened(at)
+    kept = saved(run.path / "config.toml").tasks.sources
+    assert kept == ("https://example.org/a.git@main", "pypi:x")
+    assert not any("s3cret" in str(part) for part in (config.toml(), values(config)))
+    run.directory("tasks/a-0000")
+    making = Making(source=kept[0], snapshot="s", seed=0, proposer="p", max_dictated=0)
+    RunDir(run.path / "tasks").append(SETTINGS, making)
+    opened(at)
+    opened(at | {"tasks.sources": secret})
+
+
 def test_every_setting_says_what_it_is():
     assert all(field.description for _, field in fields())
 
 
 def test_a_run_may_change_a_setting_until_something_was_made_with_it(tmp_path: Path):
     at = {"run.dir": str(tmp_path / "run"), "eval.temperature": "0.6"}
-    run = open_run(load(at))
-    open_run(load(at | {"train.lr": "2e-5", "eval.samples": "3"}))
+    run = opened(at)
+    opened(at | {"train.lr": "2e-5", "eval.samples": "3"})
     assert saved(run.path / "config.toml").train.lr == 2e-5
     run.append("eval", make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
     with pytest.raises(RunError, match=r"eval\.jsonl made with eval\.temperature = 0\.6, now 0\.9"):
-        open_run(load(at | {"train.lr": "2e-5", "eval.temperature": "0.9"}))
-    open_run(load(at | {"train.lr": "3e-5", "eval.samples": "9", "run.concurrency": "1"}))
+        opened(at | {"train.lr": "2e-5", "eval.temperature": "0.9"})
+    opened(at | {"train.lr": "3e-5", "eval.samples": "9", "run.concurrency": "1"})
     assert saved(run.path / "config.toml").eval.samples == 9
+
+
+@pytest.mark.parametrize(
+    "name, old, new, table",
+    [
+        ("run.seed", "1", "2", "calibration"),
+        ("run.seed", "1", "2", "rollouts"),
+        ("warmup.enabled", "off", "on", "calibration"),
+        ("sandbox.image", "python:3.12", "python:3.13", "eval"),
+        ("eval.temperature", "0.6", "0.7", "validation"),
+    ],
+)
+def test_what_a_run_is_may_not_change_in_the_middle(tmp_path: Path, name, old, new, table):
+    at = {"run.dir": str(tmp_path / "run")}
+    opened(at | {name: new})
+    run = opened(at | {name: old})  # nothing was made with it
+    run.append(table, make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
+    with pytest.raises(RunError, match=rf"{table}\.jsonl made with {name} = {old}, now {new}"):
+        opened(at | {name: new})
+    opened(at | {name: old})
+
+
+def test_a_run_in_use_keeps_the_settings_of_who_uses_it(tmp_path: Path):
+    at = {"run.dir": str(tmp_path / "run"), "train.lr": "1e-5"}
+    with open_run(load(at)) as run:
+        before = (run.path / "config.toml").read_bytes()
+        with pytest.raises(RunError, match="in use by process"):
+            opened(at | {"train.lr": "2e-5"})
+        assert (run.path / "config.toml").read_bytes() == before
+    opened(at | {"train.lr": "2e-5"})
+    assert saved(run.path / "config.toml").train.lr == 2e-5
+
+
+def test_two_that_begin_a_run_do_not_mix(tmp_path: Path):
+    """The second finds the lock of the first before anything else is there."""
+    path = tmp_path / "run"
+    path.mkdir()
+    with RunDir(path).lock():
+        with pytest.raises(RunError, match="in use by process"):
+            opened({"run.dir": str(path)})
+        assert [entry.name for entry in path.iterdir()] == ["lock"]
+    opened({"run.dir": str(path)})
 
 
 def test_a_source_that_gave_nothing_may_be_corrected(tmp_path: Path):
     at = {"run.dir": str(tmp_path / "run"), "tasks.count": "4"}
-    run = open_run(load(at | {"tasks.sources": "mistyped"}))
+    run = opened(at | {"tasks.sources": "mistyped"})
     (run.directory("tasks") / "lock").touch()
     at["tasks.sources"] = "right"
-    open_run(load(at))
+    opened(at)
     run.directory("tasks/lib-0000")
     with pytest.raises(RunError, match=r"holds tasks made with tasks\.sources = \['right'\]"):
-        open_run(load(at | {"tasks.sources": "other"}))
+        opened(at | {"tasks.sources": "other"})
 
 
 def test_sources_may_come_and_go_but_for_those_that_tasks_were_made_of(tmp_path: Path):
     at = {"run.dir": str(tmp_path / "run"), "tasks.sources": "pypi:boltons,mistyped"}
-    run = open_run(load(at))
+    run = opened(at)
     run.directory("tasks/boltons-0000")
     making = Making(source="pypi:boltons", snapshot="s", seed=0, proposer="p", max_dictated=0)
     RunDir(run.path / "tasks").append(SETTINGS, making)
     at["tasks.sources"] = "right,pypi:boltons"
-    open_run(load(at))
+    opened(at)
     for refused in ("right", "pypi:toolz"):
         with pytest.raises(RunError, match=r"holds tasks made with tasks\.sources"):
-            open_run(load(at | {"tasks.sources": refused}))
+            opened(at | {"tasks.sources": refused})
     run.write("split.json", b"{}")
     with pytest.raises(RunError, match=r"holds split\.json made with tasks\.sources"):
-        open_run(load(at | {"tasks.sources": "pypi:boltons"}))
+        opened(at | {"tasks.sources": "pypi:boltons"})
 
 
 def test_more_tasks_and_another_band_are_possible_until_the_split(tmp_path: Path):
     at = {"run.dir": str(tmp_path / "run")}
     more = {"tasks.count": "9", "calibrate.low": "0.2", "tasks.held_out_share": "0.4"}
-    run = open_run(load(at))
+    run = opened(at)
     run.directory("tasks/lib-0000")
     run.append("calibration", make_attempt(make_task(1), "p", 0, Outcome.RESOLVED))
-    open_run(load(at | more))
+    opened(at | more)
     run.write("split.json", b"{}")
     for name in more:
         with pytest.raises(RunError, match=rf"holds split\.json made with {name}"):
-            open_run(load(at | more | {name: "1" if name == "tasks.count" else "0.3"}))
+            opened(at | more | {name: "1" if name == "tasks.count" else "0.3"})
 
 
 def test_the_tier_is_a_number_on_the_command_line_in_a_file_and_in_what_is_kept(tmp_path):

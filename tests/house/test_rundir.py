@@ -1,5 +1,6 @@
 """Runs survive crashes: torn lines, two writers, kill -9, unknown versions."""
 
+import gzip
 import json
 import os
 import signal
@@ -179,6 +180,21 @@ def test_traces_and_patches_come_back(run: RunDir):
     assert (run.path / where).read_bytes() == first
     patch = b"--- a/x\r\n+++ b/x\n\xff\n"
     assert (run.path / run.save_patch(patch, "eval/a-1")).read_bytes() == patch
+
+
+def test_a_trace_of_an_older_format_is_read_and_one_of_a_newer_is_not(run: RunDir):
+    trace = make_trace(make_task(1), "p", "")
+    where = run.save_trace(trace, "eval/a-1")
+    body = json.loads(gzip.decompress((run.path / where).read_bytes()))
+    assert body["format"] == 2
+    new = {"earlier": (), "compactions": (), "recoveries": 0}  # format 1 did not have them
+    for name in new:
+        del body[name]
+    run.write(where, gzip.compress(json.dumps(body | {"format": 1}).encode()))
+    assert run.load_trace(where) == trace.model_copy(update=new | {"format": 1})
+    run.write(where, gzip.compress(json.dumps(body | {"format": 3}).encode()))
+    with pytest.raises(RunError, match="has format 3, this tadpole knows 1 and 2: read it with"):
+        run.load_trace(where)
 
 
 def test_a_damaged_trace_is_named(run: RunDir):

@@ -192,6 +192,40 @@ async def test_what_only_runs_can_tell_is_dropped_with_the_reason(snapshot, vali
     assert [end.reason for end in ends] == list(others)
 
 
+class Hurried:
+    """An engine in whose boxes the first runs of tests are given no time."""
+
+    def __init__(self, engine, runs):
+        self.engine, self.runs = engine, runs
+
+    async def start(self, spec):
+        return HurriedBox(await self.engine.start(spec), self.runs)
+
+
+class HurriedBox:
+    def __init__(self, box, runs):
+        self.box, self.left = box, runs
+
+    def __getattr__(self, name):
+        return getattr(self.box, name)
+
+    async def exec(self, argv, *, timeout, stdin=b""):
+        if argv[-1].endswith("/reporter.py") and self.left:
+            self.left, timeout = self.left - 1, 0.01
+        return await self.box.exec(argv, timeout=timeout, stdin=stdin)
+
+
+async def test_a_run_that_the_clock_ends_once_says_nothing(snapshot, store, engine):
+    proposed, grader = candidate(snapshot, drafted(snapshot)), PytestGrader(engine, store)
+    quiet = await Validator(store, engine, grader).validate(snapshot, proposed, "pond-0001")
+    busy = Validator(store, Hurried(engine, 1), grader)
+    task = await busy.validate(snapshot, proposed, "pond-0001")
+    assert (task.fail_to_pass, task.pass_to_pass) == (quiet.fail_to_pass, quiet.pass_to_pass)
+    with pytest.raises(Dropped) as caught:
+        await Validator(store, Hurried(engine, 2), grader).validate(snapshot, proposed, "p-1")
+    assert caught.value.reason is DropReason.TOO_SLOW
+
+
 FIXED = """from pond import shapes
 
 

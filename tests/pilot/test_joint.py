@@ -14,8 +14,9 @@ from tadpole.pilot.joint import groups
 from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.pilot.screening import Screening
 from tadpole.pilot.symptom import read, steady, told
-from tadpole.pilot.trial import Rules
-from tadpole.pilot.verdict import Dropped
+from tadpole.pilot.trial import Rules, settled
+from tadpole.pilot.verdict import Dropped, DropReason
+from tadpole.protocols import ExecReason
 from tadpole.repos.snapshot import Baseline
 from tadpole.repos.testrun import Failure, TestReport
 
@@ -109,6 +110,26 @@ def test_one_test_more_or_less_moves_no_other(snapshot, candidates):
         for gone in passed:
             less = one._green([i for i in passed if i != gone])
             assert set(whole) - {gone} <= set(less)
+
+
+async def test_a_limit_of_time_decides_only_when_it_does_so_twice():
+    good = report(["a"], [])
+    cut, hung = replace(good, reason=ExecReason.TIMEOUT), replace(good, hung=frozenset("a"))
+
+    async def shown(*reports):
+        rest = iter(reports)
+
+        async def run():
+            return next(rest)
+
+        return await settled(run)
+
+    for first in (cut, hung):
+        assert await shown(first, good) is good
+        assert await shown(first, hung) is hung
+        with pytest.raises(Dropped) as caught:
+            await shown(first, cut)
+        assert caught.value.reason is DropReason.TOO_SLOW
 
 
 @pytest.mark.parametrize(

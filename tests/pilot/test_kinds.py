@@ -1,6 +1,7 @@
 """Candidates of every proposer go through the very same ladder and gates, on real runs."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,24 @@ async def test_what_a_person_changed_is_asked_for_in_their_words(brook, validato
     assert task.provenance.origin == fix.origin
     assert fix.origin[:7] not in "".join(hint.text for hint in task.hints)
     assert task.fail_to_pass == ("tests/test_text.py::test_slug_is_cut",)
+
+
+async def test_few_words_of_a_person_come_with_what_the_tests_ask_for(brook, validator):
+    added = pick(History(), brook, "Tally.ranking")
+    assert added.kind is TaskKind.FEATURE and "Add ties" in added.request
+    task = await validator.validate(brook, added, "brook-0006")
+    assert task.hints[0].rung == 1
+    assert 'Tally("ba").ranking()' in task.hints[0].text
+    with pytest.raises(Dropped) as caught:
+        await validator.validate(brook, replace(added, request=""), "brook-x")
+    assert caught.value.reason is DropReason.NO_STATEMENT
+
+
+async def test_a_repair_of_which_a_person_says_nothing_is_told_by_what_is_seen(brook, validator):
+    fix = replace(pick(History(), brook, "slug"), request="")
+    assert len(fix.sites) == 1
+    task = await validator.validate(brook, fix, "brook-0007")
+    assert task.hints[0].text.startswith("Something in brook is broken.")
 
 
 @pytest.mark.slow

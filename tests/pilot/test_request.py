@@ -5,6 +5,7 @@ import pytest
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.request import ladder
+from tadpole.pilot.sources import spliced
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import TaskKind
 
@@ -37,6 +38,19 @@ def test_a_composed_bug_shows_every_part():
     assert "area(2, 3)" not in hints[0].text.replace("assert 5 == 6", "")
     assert "line 2 of `pond/m.py`, line 6 of `pond/m.py`" in hints[4].text
     assert "wrong operator" in hints[5].text and "wrong operator" not in hints[4].text
+
+
+def test_lines_are_those_of_the_files_that_a_solver_reads():
+    sites = [
+        site("return 2 * a", "return None"),
+        site("    return scaled(a) * b\n\n", "    pass\n"),
+        Site("pond/other.py", 0, "a", "b", 3, (3,)),
+    ]
+    start = spliced(TEXT, sites[:2]).splitlines()
+    assert [start.index(line) + 1 for line in ("    pass", "    return None")] == [2, 5]
+    hints = ladder("pond", candidate(*sites), [SEEN], CODES)
+    places = "line 2 of `pond/m.py`, line 5 of `pond/m.py`, line 3 of `pond/other.py`"
+    assert f"Look near {places}." in hints[-1].text
 
 
 @pytest.mark.parametrize("kind", [TaskKind.FEATURE, TaskKind.REFACTOR, TaskKind.MIGRATION])

@@ -1,5 +1,6 @@
 """Tests are tried on wrong repairs, and a task whose tests notice too few of them is dropped."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tadpole.outcome import Tier
 from tadpole.pilot import taskdir
 from tadpole.pilot.choice import Choice
 from tadpole.pilot.code import Code
+from tadpole.pilot.screening import Screening
 from tadpole.pilot.strength import mutants_of, strength
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
@@ -74,6 +76,39 @@ def test_what_the_screening_tried_is_found(snapshot, odd):
     choice.failures = {"tests/test_shapes.py::test_scaled": Failure("ValueError")}
     found = choice.found(3, 2)
     assert (found.mutants, found.killed) == (3, 2)
+
+
+class Listening:
+    """An engine whose boxes note which runs of variants they are asked for: seed and number."""
+
+    def __init__(self, engine):
+        self.engine, self.asked = engine, []
+
+    async def start(self, spec):
+        return Ear(await self.engine.start(spec), self.asked)
+
+
+class Ear:
+    def __init__(self, box, asked):
+        self.box, self.asked = box, asked
+
+    def __getattr__(self, name):
+        return getattr(self.box, name)
+
+    async def exec(self, argv, *, timeout, stdin=b""):
+        if argv[-1].endswith("/forkserver.py"):
+            self.asked.append((argv[1], len(json.loads(stdin)["variants"])))
+        return await self.box.exec(argv, timeout=timeout, stdin=stdin)
+
+
+async def test_wrong_repairs_are_dealt_to_the_boxes_that_run(snapshot, store, engine, odd):
+    ear = Listening(engine)
+    rules = Rules(mutants=4, min_kill_rate=0.0)
+    found = await Screening(store, ear, rules).found(snapshot, odd)
+    half = found.mutants // 2
+    assert found.mutants >= 2 and found.killed <= found.mutants
+    assert ("PYTHONHASHSEED=1", 1 + found.mutants - half) in ear.asked
+    assert ("PYTHONHASHSEED=2", 1 + half) in ear.asked
 
 
 async def test_a_task_with_weak_tests_is_dropped(snapshot, store, engine):

@@ -11,6 +11,7 @@ from tadpole.pilot import admission, leak, sufficiency
 from tadpole.pilot.added import lines_of, stretches
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
+from tadpole.pilot.proof import SHORTEST
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import FileChange, Hint, TaskKind
 
@@ -218,6 +219,26 @@ def test_failures_of_undocumented_code_are_told_one_by_one(tree):
     assert admission.others(candidate("Till.open"), codes, tree, [ONE], failing) == []
     asked = candidate("total", kind=TaskKind.FEATURE, request="Write it.")
     assert admission.others(asked, codes, tree, [ONE], failing) == []
+
+
+@pytest.mark.parametrize(
+    "words, start, wanted",
+    [
+        ("Open it.", PRISTINE, False),
+        ("x" * SHORTEST, PRISTINE, True),
+        ("x" * SHORTEST, PRISTINE.replace(b'"""Counts money."""', b"x = 1"), False),
+        ("x" * SHORTEST, b"no python", False),
+    ],
+)
+def test_words_of_a_commit_specify_only_what_is_documented_at_the_start(tree, words, start, wanted):
+    codes = {"shop.py": Code.decode("shop.py", PRISTINE)}
+    sufficiency._guides.cache_clear()
+    sufficiency._files.cache_clear()
+    made = candidate("Till.open", kind=TaskKind.FEATURE, request=words)
+    changes = (FileChange("shop.py", start),)
+    assert admission.known(made, codes, tree)
+    asked = replace(made, origin="a" * 40, changes=changes)
+    assert admission.known(asked, codes, tree) is wanted
 
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "    c", "d = 1"]), max_size=8)

@@ -47,6 +47,15 @@ async def test_it_is_told_with_what_to_do_and_the_others_are_left(
         await readable(sources, store, out, said.append)
 
 
+async def test_a_secret_in_an_address_is_neither_told_nor_kept(store, repository, tmp_path):
+    out, said = tmp_path / "tasks", []
+    private = "http://me:s3cret@127.0.0.1:9/x.git"
+    assert await readable([private, repository], store, out, said.append) == [repository]
+    assert said[0].startswith("left out http://127.0.0.1:9/x.git: ")
+    assert "s3cret" not in said[0] + RunDir(out).table(TABLE).read_text()
+    assert len(left_out(out, [private])) == 1
+
+
 async def test_none_that_can_be_read_is_an_error_and_leaves_nothing(store, bare, tmp_path):
     class Unreachable:
         async def snapshot(self, source):

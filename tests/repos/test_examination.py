@@ -34,6 +34,10 @@ async def test_where_a_step_does_not_hold_it_ends_there(store, tmp_path):
     bare = write(tmp_path / "bare", {"code.py": "X = 1\n"})
     found = await remarks(store, bare)
     assert list(found) == ["source", "recipe"]
+    (bare / "etc").symlink_to("/etc")
+    found = await remarks(store, bare)
+    assert list(found) == ["source", "left out", "recipe"]
+    assert found["left out"][1] == "etc (a link that leads out of it, or nowhere)"
     assert found["recipe"][0] == "BAD" and "test_paths" in found["recipe"][1]
     red = {"shapes/area.py": "def square(side):\n    return 0\n"}
     wrong = repository(tmp_path / "wrong", PACKAGING, LIBRARY, red, {"tests/test_b.py": "import x"})

@@ -1,10 +1,15 @@
+import base64
 import io
 import os
 import stat
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tinyrepo import LIBRARY, git, repository, write
@@ -12,6 +17,7 @@ from tinyrepo import LIBRARY, git, repository, write
 from tadpole.errors import NetworkError, SourceError
 from tadpole.repos import files
 from tadpole.repos import git as trusted
+from tadpole.repos.files import Astray
 from tadpole.repos.pip import Pip
 from tadpole.repos.source import Wanted, fetch, parse, pin
 from tadpole.task import FileChange
@@ -33,7 +39,9 @@ def scratch(tmp_path: Path) -> Path:
         ("git@example.org:a/b.git", Wanted("git", "git@example.org:a/b.git")),
         ("git@example.org:a/b.git@v1.2", Wanted("git", "git@example.org:a/b.git", "v1.2")),
         ("https://example.org/a/b@1a2b", Wanted("git", "https://example.org/a/b", "1a2b")),
-        ("https://me@example.org/a", Wanted("git", "https://me@example.org/a")),
+        ("https://token@example.org/a", Wanted("git", "https://example.org/a")),
+        ("git+https://me:to@ken@example.org/a@b", Wanted("git", "https://example.org/a", "b")),
+        ("ssh://git:s@example.org:22/a", Wanted("git", "ssh://git@example.org:22/a")),
         ("ssh://git@example.org:22/a@main", Wanted("git", "ssh://git@example.org:22/a", "main")),
     ],
 )
@@ -76,6 +84,76 @@ async def test_a_git_repository_is_taken_at_the_commit_that_is_named(tmp_path: P
     write(tmp_path / "plain", LIBRARY)
     with pytest.raises(SourceError, match="leave @v1 out"):
         parse(f"{tmp_path / 'plain'}@v1")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server that shows what lies in ``tmp_path``."""
+
+    known = "Basic " + base64.b64encode(b"me:s3cret").decode()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/private") and self.headers["Authorization"] != known:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="x"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            else:
+                super().do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+async def test_a_name_means_the_branch_or_tag_of_exactly_that_name(tmp_path: Path, served: str):
+    repo = repository(tmp_path / "repo", LIBRARY)
+    first = git(repo, "rev-parse", "HEAD")
+    git(repo, "tag", "-a", "v1", "-m", "the first")
+    for name in ("a/release", "only/here", "odd"):
+        git(repo, "branch", name)
+    write(repo, {"shapes/area.py": "later\n"})
+    git(repo, "commit", "-qam", "later")
+    later = git(repo, "rev-parse", "HEAD")
+    git(repo, "branch", "release")
+    git(repo, "tag", "odd")
+    git(repo, "tag", "z/v1")
+    git(repo, "update-server-info")
+    for source in (f"git+{served}/repo/.git", str(repo)):
+        for name, wanted in (("release", later), ("v1", first), ("HEAD", later)):
+            assert (await pin(parse(f"{source}@{name}"))).version == wanted, (source, name)
+        with pytest.raises(SourceError, match="no commit, tag or branch here"):
+            await pin(parse(f"{source}@here"))
+        with pytest.raises(SourceError, match=f"a branch and a tag odd: .*{first} or {later}"):
+            await pin(parse(f"{source}@odd"))
+
+
+async def test_a_secret_in_an_address_serves_git_and_is_nowhere_else(
+    tmp_path: Path, served: str, scratch: Path
+):
+    repo = repository(tmp_path / "private" / "repo", LIBRARY)
+    git(repo, "update-server-info")
+    address = f"{served}/private/repo/.git"
+    pinned = await pin(parse(address.replace("//", "//me:s3cret@")))
+    assert pinned == Wanted("git", address, git(repo, "rev-parse", "HEAD"))
+    assert "s3cret" not in repr(pinned) and "me:s3cret@" in pinned.url
+    for wrong in (address, address.replace("//", "//me:0ther@")):
+        with pytest.raises(SourceError, match="write NAME:TOKEN@ before its host") as error:
+            await pin(parse(wrong))
+        assert address in str(error.value) and "0ther" not in str(error.value)
+    for secret in ("me:s3cret@", "s3cret@"):
+        with pytest.raises(SourceError, match=r"no commit|cannot read") as error:
+            await pin(parse(address.replace("//", f"//{secret}") + "@none"))
+        assert "s3cret" not in str(error.value)
+    # Git says itself what it cannot do: this server is too plain for a checkout without history.
+    with pytest.raises(SourceError, match="cannot read") as error:
+        await fetch(pinned, scratch, Pip())
+    assert "s3cret" not in str(error.value)
 
 
 async def test_a_git_repository_is_taken_at_its_commit(tmp_path: Path, scratch: Path) -> None:
@@ -150,11 +228,25 @@ async def test_a_directory_is_named_by_its_content(tmp_path: Path, scratch: Path
     (root / "outside").symlink_to("/etc/passwd")
     (root / "loop").symlink_to("loop")
     (root / "inside.py").symlink_to("shapes/area.py")
+    (root / "other").symlink_to("shapes")
+    (root / "shapes" / "up").symlink_to("..")
+    (root / "away").symlink_to("/etc")
+    (root / "kept").symlink_to("build/lib")
     (root / "shapes" / "area.py").chmod(0o755)
     wanted = parse(str(root))
     assert wanted.kind == "directory"
     fetched = await fetch(wanted, scratch, Pip())
-    assert set(fetched.files) == {*LIBRARY, "inside.py"}
+    copies = {f"other/{path.partition('/')[2]}" for path in LIBRARY if path.startswith("shapes/")}
+    assert set(fetched.files) == {*LIBRARY, *copies, "inside.py"}
+    assert fetched.files["other/area.py"].content == LIBRARY["shapes/area.py"].encode()
+    assert files.astray(root) == {
+        "pipe": Astray.KIND,
+        "outside": Astray.OUTSIDE,
+        "loop": Astray.OUTSIDE,
+        "away": Astray.OUTSIDE,
+        "shapes/up": Astray.LOOP,
+        "other/up": Astray.LOOP,
+    }
     assert fetched.files["shapes/area.py"].executable
     write(root, {"shapes/area.py": "other\n"})
     changed = await pin(wanted)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tinyrepo import LIBRARY, git, write
+from tinyrepo import LIBRARY, PACKAGING, git, repository, write
 
 from tadpole import process
 from tadpole.errors import SourceError, TadpoleError, TaskError
@@ -278,6 +278,34 @@ async def test_files_that_only_a_build_makes_are_in_the_checkout(
     tree = await store.tree(new_task(snapshot, BUG))
     assert (tree / "shapes/_version.py").read_text() == "version = 7\n"
     assert git(tree, "ls-files", "shapes/_version.py") == "shapes/_version.py"
+
+
+HELPER = {
+    "helper.py": "def one():\n    return 1\n",
+    "pyproject.toml": (
+        "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"
+        "[project]\nname = 'helper'\nversion = '0.3'\n[tool.setuptools]\npy-modules = ['helper']\n"
+    ),
+}
+
+
+async def test_what_is_needed_from_a_git_repository_is_not_taken_for_the_project(
+    store: Store, tmp_path: Path
+) -> None:
+    helper = repository(tmp_path / "helper", HELPER)
+    needs = f"helper @ git+{helper.as_uri()}"
+    said = f"[tool.tadpole]\nrequirements = ['{needs}']\n"
+    project = {
+        **PACKAGING,
+        "pyproject.toml": PACKAGING["pyproject.toml"] + said,
+        "tests/test_helper.py": "from helper import one\n\n\ndef test_one():\n    assert one()\n",
+    }
+    snapshot = await store.snapshot(str(repository(tmp_path / "shapes", LIBRARY, project)))
+    assert "tests/test_helper.py::test_one" in snapshot.baseline.stable
+    pinned = snapshot.recipe.requirements
+    assert f"{needs}@{git(helper, 'rev-parse', 'HEAD')}" in pinned
+    assert not [one for one in pinned if one.startswith("shapes")]
+    assert snapshot.source.licence == "MIT"
 
 
 # --- the shelf ---------------------------------------------------------------------------------

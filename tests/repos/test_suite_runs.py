@@ -99,6 +99,20 @@ async def test_a_library_that_ends_the_process_on_import(
     assert not report.finished
 
 
+async def test_a_thread_that_a_test_leaves_behind_is_not_waited_for(
+    store: Store, snapshot: Snapshot, box: Sandbox
+) -> None:
+    text = (
+        b"import threading, time\n\n\ndef test_leaves_one():\n"
+        b"    threading.Thread(target=time.sleep, args=(100,)).start()\n"
+    )
+    await box.write([FileChange("tests/test_thread.py", text)])
+    asked = ["tests/test_thread.py::test_leaves_one"]
+    report = await run_tests(box, snapshot.recipe, store.python(snapshot), asked)
+    assert report.passed == set(asked)
+    assert report.finished and report.exit_code == 0 and report.wall < 90
+
+
 async def test_bad_configuration_is_told(store: Store, snapshot: Snapshot, box: Sandbox) -> None:
     await box.write([FileChange("pytest.ini", b"[pytest]\naddopts = --no-such-option\n")])
     report = await run_tests(box, snapshot.recipe, store.python(snapshot))

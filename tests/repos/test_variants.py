@@ -1,8 +1,10 @@
 """Variants in forked processes end as they would in a fresh run, whatever the change is."""
 
 import asyncio
+from dataclasses import replace
 
 from tadpole.outcome import TestStatus
+from tadpole.protocols import ExecReason
 from tadpole.repos.testrun import run_tests, with_reporter
 from tadpole.repos.variants import Variant, run_variants
 from tadpole.task import FileChange
@@ -89,3 +91,32 @@ async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(stor
         assert one.statuses[square] is TestStatus.MISSING
     assert sound.passed == set(ids)
     assert list(sound.statuses) == list(reversed(ids))
+
+
+async def test_one_variant_that_fills_the_memory_is_the_only_one_that_it_harms(store, snapshot):
+    """The box ends all that runs in it: the others run again, in the tree as it was."""
+    ids = snapshot.baseline.stable
+    fills = edited(
+        snapshot,
+        "    return side * side\n",
+        "    import time\n    kept = b'x' * (1200 << 20)\n    time.sleep(20)\n",
+    )
+    wrong = edited(snapshot, "side * side", "side + side + 1")
+    imported = {path: snapshot.baseline.imported(path) for path in snapshot.baseline.files}
+    spec = with_reporter(store.box(snapshot))
+    spec = replace(spec, limits=replace(spec.limits, memory=600 << 20))
+    box = await store.engine.start(spec)
+    try:
+        variants = [Variant(one, ids) for one in ((), fills, wrong, (), fills)]
+        reports = await run_variants(
+            box, snapshot.recipe, store.python(snapshot), variants, imported=imported
+        )
+        assert not await box.delta()  # also after the last one
+    finally:
+        await box.close()
+    sound, first, noticed, again, last = reports
+    assert sound.passed == again.passed == set(ids)
+    for one in (first, last):
+        assert one.reason is ExecReason.MEMORY and not one.finished
+    assert noticed.finished and noticed.collected
+    assert [i for i in ids if i not in noticed.passed] == [i for i in ids if "test_square" in i]

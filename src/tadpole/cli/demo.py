@@ -40,10 +40,10 @@ def command(request: Request) -> int:
     ladder.opened(request.config.sandbox)  # a refusal comes before anything is made or loaded
 
     from tadpole.cli.tables import outcomes
+    from tadpole.config import open_run
     from tadpole.demo import demo
 
-    rundir = request.rundir()
-    with rundir.lock():
+    with open_run(request.config) as rundir:
         done = asyncio.run(demo(request.config, rundir, request.progress))
     request.result(
         {

@@ -35,10 +35,6 @@ class Request:
         """For the verbs without settings."""
         return cls(Config(), as_json, Progress())
 
-    def rundir(self) -> RunDir:
-        """The run directory of the configuration, made or taken up again."""
-        return open_run(self.config)
-
     @contextmanager
     def job(self, *, begins: bool = False) -> "Iterator[Job]":
         """The job of this request; its run is locked while the block runs.
@@ -55,8 +51,7 @@ class Request:
         workshop = Workshop.open(
             cache_dir(), self.config.sandbox, self.config.grading.tier, self.config.tasks.wheels
         )
-        rundir = self.rundir()
-        with rundir.lock():
+        with open_run(self.config) as rundir:
             yield Job(self.config, rundir, workshop, self.progress)
 
     def result(self, body: Any, text: Callable[[], str]) -> None:

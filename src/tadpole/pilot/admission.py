@@ -3,10 +3,13 @@
 A rung is enough where each failing test asks for something that a solver can know: the broken
 function is documented (:func:`tadpole.pilot.sufficiency.documented`), or the rung tells the test's
 failure, or an unexpected error of the same kind; and where it leaves out no name and no value that
-only the repair would bring back. A rung that quotes a line of the repair is left out as well. The
+only the repair would bring back. What a person wrote over a commit asks for something, and seldom
+says all of it: it counts where there is as much of it as of any statement, and documentation
+besides. A rung that quotes a line of the repair is left out as well. The
 dictated rung tells all of it on purpose.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from tadpole.pilot import leak, sufficiency, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.hide import by_file, source_of
+from tadpole.pilot.proof import SHORTEST
+from tadpole.pilot.proposers.history import OPENING
 from tadpole.pilot.statement import TOP
 from tadpole.pilot.symptom import Symptom
 from tadpole.repos.testrun import Failure
@@ -47,14 +52,33 @@ def others(
     return list(dict.fromkeys(missing))[:MOST_TOLD]
 
 
+def unasked(candidate: Candidate) -> bool:
+    """Whether nobody says what is wanted: there are no words, and no bug that shows itself."""
+    return candidate.kind is not TaskKind.BUG_FIX and not candidate.request
+
+
 def known(candidate: Candidate, codes: Mapping[str, Code], tree: Path) -> bool:
     """Whether what is asked for can be read: in the request itself, or in the documentation."""
-    if candidate.request and candidate.kind is not TaskKind.BUG_FIX:
-        return True
+    if candidate.kind is not TaskKind.BUG_FIX:
+        if not candidate.origin:
+            return True  # the request was made from the change
+        if len(candidate.request.removeprefix(OPENING)) < SHORTEST:
+            return False
+    # A person's change may have brought the documentation along: then a solver does not see it.
+    read = _start(candidate) if candidate.origin else list(codes.values())
     return all(
-        any(sufficiency.documented(tree, code, [name]) for code in codes.values())
+        any(sufficiency.documented(tree, code, [name]) for code in read)
         for name in candidate.functions
     )
+
+
+def _start(candidate: Candidate) -> list[Code]:
+    """The edited files as a solver finds them, those that are Python."""
+    found = []
+    for change in candidate.changes:
+        with contextlib.suppress(ValueError):
+            found.append(Code.decode(change.path, change.content or b""))
+    return found
 
 
 def admitted(
@@ -62,7 +86,7 @@ def admitted(
 ) -> tuple[Hint, ...]:
     """The rungs of a task that may be given, in order; none where not even the last tells enough.
 
-    ``told`` are the symptoms that its rungs from 1 on tell; rung 0 tells their errors alone.
+    ``told`` are the symptoms that its rungs from 1 on tell; rung 0 tells of a bug their errors.
     """
     start = {change.path: change.content for change in task.start}
     solved = {change.path: change.content for change in task.gold}
@@ -71,8 +95,9 @@ def admitted(
 
     def enough(rung: int) -> bool:
         seen = set(told) if rung else set()
+        raised = errors if rung or task.kind is TaskKind.BUG_FIX else set()
         return documented or all(
-            any(one in seen or one.exception in errors for one in shown)
+            any(one in seen or one.exception in raised for one in shown)
             for shown in failing.values()
         )
 

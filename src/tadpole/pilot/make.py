@@ -31,6 +31,7 @@ from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import DropReason
 from tadpole.progress import Bar, Progress
 from tadpole.protocols import Grader, Proposer, SandboxEngine
+from tadpole.repos.address import shown
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
 from tadpole.rundir import RunDir
@@ -83,9 +84,10 @@ async def make_tasks(
         for task in before:
             making.known.add(lines_of(task))
         streams: list[Stream] = []
-        for source in dict.fromkeys(sources):
+        for asked in dict.fromkeys(sources):
+            source = shown(asked)
             bar.update(note=f"reading {source}")
-            snapshot = await store.snapshot(source)
+            snapshot = await store.snapshot(asked)
             name = making.name_of(source, snapshot.name, streams)
             proposed = chosen.propose(snapshot, random.Random(f"{seed} {source}"))
             candidates = _outside(proposed, snapshot.source.location, closed)

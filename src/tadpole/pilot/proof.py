@@ -25,10 +25,10 @@ from tadpole.outcome import TestStatus
 from tadpole.pilot import leak, sufficiency, symptom, told
 from tadpole.pilot.added import stretches
 from tadpole.pilot.hide import by_file, without_tests
-from tadpole.pilot.trial import Rules, pristine_file
+from tadpole.pilot.trial import Rules, pristine_file, settled
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.pilot.written import Written, edited_functions, is_test
-from tadpole.protocols import ExecReason, Sandbox, SandboxEngine
+from tadpole.protocols import Sandbox, SandboxEngine
 from tadpole.repos.box import WORKDIR
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -152,14 +152,18 @@ class _Runs:
         paths = tuple(c.path for c in self.written.tests if c.content and _collected(c.path))
         if not paths:
             raise Dropped(DropReason.NO_TESTS)
-        report = await run_tests(
-            solved,
-            replace(self.snapshot.recipe, test_paths=paths),
-            self.python,
-            timeout=20 + 3 * self.snapshot.baseline.suite_seconds + 30,
-            test_seconds=30.0,
-            details=True,
-            cover=[f"{WORKDIR}/{path}" for path in self.lines],
+        baseline = self.snapshot.baseline
+        longest = 90 + self.rules.wall(baseline, baseline.suite_seconds)  # nobody has measured them
+        report = await settled(
+            lambda: run_tests(
+                solved,
+                replace(self.snapshot.recipe, test_paths=paths),
+                self.python,
+                timeout=longest,
+                test_seconds=30.0,
+                details=True,
+                cover=[f"{WORKDIR}/{path}" for path in self.lines],
+            )
         )
         own = tuple(i for i, status in report.statuses.items() if status is TestStatus.PASSED)
         bad = [s for s in report.statuses.values() if s in (TestStatus.FAILED, TestStatus.ERROR)]
@@ -178,13 +182,11 @@ class _Runs:
         return own, frozenset(reaching)
 
     def _enough(self, first: TestReport, failing: Sequence[str], own: Sequence[str]) -> None:
-        if first.reason is ExecReason.TIMEOUT:
-            raise Dropped(DropReason.TOO_SLOW)
         if not failing or not set(failing) & set(own):
             raise Dropped(DropReason.SURVIVED)
         if set(first.collection_errors) - {change.path for change in self.written.tests}:
             raise Dropped(DropReason.BREAKS_COLLECTION)
-        if any(first.seconds.get(i, 0.0) >= self._limit(i) for i in failing):
+        if first.hung:
             raise Dropped(DropReason.HANGS)
         share = max(1, int(self.rules.most_failing_share * len(self.stable)))
         if len(failing) > self.rules.most_failing or len(set(failing) - set(own)) > share:
@@ -204,14 +206,16 @@ class _Runs:
         return self.rules.limit(self.seconds[node_id])
 
     async def _run(self, box: Sandbox, ids: Sequence[str], **how: object) -> TestReport:
-        return await run_tests(
-            box,
-            self.snapshot.recipe,
-            self.python,
-            ids,
-            timeout=20 + 3 * sum(self.seconds[i] for i in ids),
-            test_seconds={i: self._limit(i) for i in ids},
-            **how,  # type: ignore[arg-type]
+        return await settled(
+            lambda: run_tests(
+                box,
+                self.snapshot.recipe,
+                self.python,
+                ids,
+                timeout=self.rules.wall(self.snapshot.baseline, sum(self.seconds[i] for i in ids)),
+                test_seconds={i: self._limit(i) for i in ids},
+                **how,  # type: ignore[arg-type]
+            )
         )
 
 

@@ -65,7 +65,8 @@ def ladder(
 
 def _shown(candidate: Candidate, symptom: Symptom) -> list[str]:
     """How it fails, where nobody knows from the first rung, and what fails."""
-    told = candidate.kind in (TaskKind.BUG_FIX, TaskKind.FEATURE)
+    made = candidate.kind is TaskKind.FEATURE and not candidate.origin  # its request says it all
+    told = made or candidate.kind is TaskKind.BUG_FIX
     return [*([] if told else [seen(symptom)]), reproduction(symptom)]
 
 
@@ -81,7 +82,13 @@ def _place(what: str, names: Sequence[str]) -> str:
 
 
 def _lines(candidate: Candidate) -> str:
-    places = dict.fromkeys(f"line {site.line} of `{site.path}`" for site in candidate.sites)
+    """Each place, as it is numbered at the start: an edit above it may have moved it."""
+    places: dict[str, None] = {}
+    moved: dict[str, int] = {}
+    for site in sorted(candidate.sites, key=lambda site: (site.path, site.offset)):
+        by = moved.setdefault(site.path, 0)
+        places[f"line {site.line + by} of `{site.path}`"] = None
+        moved[site.path] = by + site.new.count("\n") - site.old.count("\n")
     return f"Look near {', '.join(places)}."
 
 

@@ -2,7 +2,7 @@
 
 1. screen: the tests that reach the edit and a sample of others; it stops where too many fail
 2. repeat: the failing ones and those that stay green under each further hash seed, in the last
-   of them in reverse order; there also the mutants of the repair that :mod:`strength` counts
+   of them in reverse order; there also, in turn, the mutants that :mod:`strength` counts
 3. the whole suite once, in a process that imports and collects everything itself, with a few
    candidates in the tree that have no failing test in common (:mod:`tadpole.pilot.joint`)
 
@@ -134,21 +134,26 @@ class _Run:
             left = self._left
             mutants = {one.candidate.key: self._mutants(one) for one in left}
             repeats: list[list[TestReport]] = [[] for _ in self.rules.hash_seeds]
+            at_once = len(repeats)
 
             async def repeat(number: int, seed: int) -> None:
                 last = number == len(repeats) - 1
                 variants = [_repeat(one, reverse=last, details=not number) for one in left]
-                if last:
-                    variants += [v for one in left for v in mutants[one.candidate.key]]
+                # Dealt out: while one that hangs is waited for, the others go on.
+                variants += [v for one in left for v in mutants[one.candidate.key][number::at_once]]
                 repeats[number] = await boxes.run(number, variants, seed)
 
             await together(repeat(*one) for one in enumerate(self.rules.hash_seeds))
             for reports in repeats:
                 self._judge(left, reports[: len(left)], Choice.after_repeat)
-            rest = iter(repeats[-1][len(left) :])
+            rests = [iter(reports[len(left) :]) for reports in repeats]
             for one in left:
                 tried = mutants[one.candidate.key]
-                noticed = [not set(v.ids or ()) <= next(rest).passed for v in tried]
+                seen = (next(rests[at % len(rests)]) for at in range(len(tried)))
+                noticed = [
+                    not set(v.ids or ()) <= report.passed
+                    for v, report in zip(tried, seen, strict=True)
+                ]
                 self.killed[one.candidate.key] = len(tried), sum(noticed)
                 if tried and 1 + sum(noticed) < self.rules.min_kill_rate * (1 + len(tried)):
                     self.verdict.setdefault(one.candidate.key, DropReason.WEAK)

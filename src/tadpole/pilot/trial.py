@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.hide import by_file, locate, source_of, without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
-from tadpole.protocols import Sandbox, SandboxEngine
-from tadpole.repos.snapshot import Snapshot
+from tadpole.protocols import ExecReason, Sandbox, SandboxEngine
+from tadpole.repos.snapshot import Baseline, Snapshot
 from tadpole.repos.store import Store
 from tadpole.repos.testrun import Failure, TestReport, run_tests, with_reporter
 from tadpole.task import FileChange
@@ -37,6 +37,13 @@ class Rules:
     def limit(self, seconds: float) -> float:
         """The longest that a test may take which takes ``seconds`` before any change."""
         return max(self.shortest_limit, self.slack * seconds)
+
+    def wall(self, baseline: Baseline, seconds: float) -> float:
+        """The longest that a run may take by the clock, whose tests take ``seconds`` by themselves:
+        far more than that and the start of the suite, for other work may have the machine.
+        """
+        start = max(0.0, baseline.suite_seconds - sum(baseline.seconds.values()))
+        return 30.0 + 6 * (start + seconds)
 
     def deadline(self, tests: int, seconds: float) -> float:
         """The longest that a grading of so many tests may take, in seconds.
@@ -121,19 +128,35 @@ class Trial:
         reverse: bool = False,
         details: bool = False,
     ) -> TestReport:
-        """Run these tests on what the box holds now, each with its own limit."""
-        return await run_tests(
-            await self._started(),
-            self.snapshot.recipe,
-            self._store.python(self.snapshot),
-            ids,
-            timeout=20 + 3 * sum(self.baseline.seconds[i] for i in ids),
-            test_seconds={i: self._limit(i) for i in ids},
-            maxfail=maxfail,
-            hash_seed=hash_seed,
-            reverse=reverse,
-            details=details,
+        """Run these tests on what the box holds now, each with its own limit. Raises Dropped."""
+        box = await self._started()
+        return await settled(
+            lambda: run_tests(
+                box,
+                self.snapshot.recipe,
+                self._store.python(self.snapshot),
+                ids,
+                timeout=self.rules.wall(self.baseline, sum(self.baseline.seconds[i] for i in ids)),
+                test_seconds={i: self._limit(i) for i in ids},
+                maxfail=maxfail,
+                hash_seed=hash_seed,
+                reverse=reverse,
+                details=details,
+            )
         )
+
+
+async def settled(run: Callable[[], Awaitable[TestReport]]) -> TestReport:
+    """What a run shows, and where a limit of time ended it or a test of it, what another shows.
+
+    Once, it may have been the machine that was slow. Raises Dropped where the clock ends it again.
+    """
+    report = await run()
+    if report.hung or report.reason is ExecReason.TIMEOUT:
+        report = await run()
+    if report.reason is ExecReason.TIMEOUT:
+        raise Dropped(DropReason.TOO_SLOW)
+    return report
 
 
 def reduced(snapshot: Snapshot, found: Found) -> tuple[tuple[FileChange, ...], bool]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tadpole.errors import NetworkError, SourceError
 from tadpole.pilot.journal import SETTINGS, Making
+from tadpole.repos.address import shown
 from tadpole.rundir import RunDir
 from tadpole.trace import Record
 
@@ -47,10 +48,11 @@ async def readable(
     begun = {row.source for row in run.rows(SETTINGS, Making)}
     found: list[str] = []
     failed: dict[str, SourceError | NetworkError] = {}
-    for source in wanted:
+    for asked in wanted:
+        source = shown(asked)
         try:
-            await store.snapshot(source)
-            found.append(source)
+            await store.snapshot(asked)
+            found.append(asked)
         except (SourceError, NetworkError) as error:
             if source in begun:
                 raise type(error)(
@@ -78,5 +80,5 @@ def left_out(out: Path, among: Collection[str] | None = None) -> list[Unread]:
     run = RunDir(out)
     rows = {row.source: row for row in run.rows(TABLE, Unread)}
     begun = {row.source for row in run.rows(SETTINGS, Making)}
-    wanted = rows.keys() if among is None else among
+    wanted = rows.keys() if among is None else set(map(shown, among))
     return [row for source, row in rows.items() if source in wanted and source not in begun]

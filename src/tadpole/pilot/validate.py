@@ -65,8 +65,11 @@ class Validator:
         """
         if isinstance(candidate, Written):
             return await self._written(snapshot, candidate, name)
+        if admission.unasked(candidate):
+            raise Dropped(DropReason.NO_STATEMENT)
         sources = sources_of(snapshot)
-        is_single = not candidate.request and len(candidate.sites) == 1
+        plain = not candidate.request and not candidate.origin
+        is_single = plain and len(candidate.sites) == 1
         dictated = self._dictated(sources, candidate) if is_single else None
         found = await self.screening.found(snapshot, candidate)
         groups: Sequence[Sequence[str]] = [found.failing]

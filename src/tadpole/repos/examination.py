@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tadpole.errors import NetworkError, SandboxError, TadpoleError
 from tadpole.repos import files
@@ -41,6 +42,9 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
     yield Remark(
         "source", True, f"{found.kind} {found.location} {found.version}, {len(here)} files"
     )
+    if found.kind == "directory":
+        for remark in _astray(Path(found.location)):
+            yield remark
     step = "recipe"
     try:
         recipe = recipe_for(found.kind, found.location, here)
@@ -60,6 +64,16 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
     for remark in _tests(snapshot.baseline):
         yield remark
     yield _code(snapshot.baseline)
+
+
+def _astray(root: Path) -> list[Remark]:
+    found = files.astray(root)
+    if not found:
+        return []
+    told = tuple(f"{path} ({why.value})" for path, why in sorted(found.items()))
+    return [
+        Remark("left out", True, _some(told), "put files in their place, where tests need them")
+    ]
 
 
 def _recipe(by: Origin, recipe: Recipe) -> Remark:

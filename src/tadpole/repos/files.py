@@ -11,6 +11,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from tadpole.errors import SourceError
@@ -56,28 +57,64 @@ def wanted(path: str) -> bool:
     )
 
 
+class Astray(StrEnum):
+    """Why something below a directory is no file of its tree. The text is for a person."""
+
+    OUTSIDE = "a link that leads out of it, or nowhere"
+    LOOP = "a link to a directory that it lies in"
+    KIND = "a pipe, socket or device"
+
+
 def from_directory(root: Path) -> Files:
-    """Every wanted regular file below a directory."""
-    root = root.resolve()
+    """Every wanted regular file below a directory. What else is there: :func:`astray`."""
     found: Files = {}
-    for folder, names, leaves in os.walk(root):
-        here = Path(folder).relative_to(root)
-        names[:] = sorted(n for n in names if wanted((here / n / "x").as_posix()))
-        for leaf in leaves:
-            path = (here / leaf).as_posix()
-            if wanted(path):
-                content = _content(root / path, root)
-                if content is not None:
-                    executable = bool((root / path).stat().st_mode & stat.S_IXUSR)
-                    found[path] = FileChange(path, content, executable)
+    for path, real, why in _below(root):
+        if why is None:
+            executable = bool(real.stat().st_mode & stat.S_IXUSR)
+            found[path] = FileChange(path, real.read_bytes(), executable)
     return found
 
 
-def _content(path: Path, root: Path) -> bytes | None:
-    real = Path(os.path.realpath(path)) if path.is_symlink() else path
-    if not real.is_relative_to(root) or not stat.S_ISREG(_mode(real)):
-        return None
-    return real.read_bytes()
+def astray(root: Path) -> dict[str, Astray]:
+    """What is left out although it is wanted, by path."""
+    return {path: why for path, _, why in _below(root) if why is not None}
+
+
+def _below(root: Path) -> Iterator[tuple[str, Path, Astray | None]]:
+    """Wanted paths below a directory, each with what it stands for; directories are gone into,
+    also where a link leads to them.
+    """
+    root = Path(os.path.realpath(root))
+    waiting = [("", root, frozenset({root}))]  # path, the directory, and those that it is in
+    while waiting:
+        above, folder, around = waiting.pop()
+        for name in _names(folder):
+            path, real = above + name, Path(os.path.realpath(folder / name))
+            inside = real.is_relative_to(root)
+            if inside and real.is_dir():
+                # A link may give another name to what is not wanted.
+                names = (f"{path}/x", f"{real.relative_to(root).as_posix()}/x")
+                if real in around and wanted(names[0]):
+                    yield path, real, Astray.LOOP
+                elif all(map(wanted, names)):
+                    waiting.append((f"{path}/", real, around | {real}))
+            elif wanted(path):
+                yield path, real, _kind(real) if inside else Astray.OUTSIDE
+
+
+def _kind(real: Path) -> Astray | None:
+    """What something in the tree is, links followed as far as they lead; None: a regular file."""
+    mode = _mode(real)
+    if not mode or stat.S_ISLNK(mode):  # a link to itself leads nowhere either
+        return Astray.OUTSIDE
+    return None if stat.S_ISREG(mode) else Astray.KIND
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # not ours to read
+        return []
 
 
 def _mode(path: Path) -> int:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from tadpole import process
 from tadpole.errors import NetworkError, SourceError, TadpoleError
 from tadpole.protocols import ExecReason
+from tadpole.repos.address import shown
 
 _KEPT = ("PATH", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY")
 _KEPT_PREFIXES = ("GIT_SSL_", "SSL_", "SSH_", "GIT_SSH", "LD_LIBRARY")
@@ -28,6 +29,7 @@ _NO_NETWORK = (
     "Temporary failure in name resolution",
     "Name or service not known",
 )
+_NOBODY = ("could not read Username", "could not read Password", "Authentication failed")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 NETWORK_SECONDS = 600.0
 LOCAL_SECONDS = 120.0
@@ -68,28 +70,53 @@ def is_repository(path: Path) -> bool:
 async def commit(url: str, revision: str) -> str:
     """The commit that a name (HEAD, a branch, a tag, a commit) stands for at a URL.
 
-    Raises SourceError, NetworkError.
+    Raises SourceError, also where branch and tag of that name differ, and NetworkError.
     """
     if _COMMIT.fullmatch(revision):
         return revision
-    if url.startswith("file://"):  # here also the short form of a commit can be told
-        here = unquote(urlsplit(url).path)
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}")
-        found = await _git("-C", here, *asked, timeout=LOCAL_SECONDS)
-        if found.ok:
-            return found.stdout.split()[0].decode()
-    listed = await _git("ls-remote", "--", url, revision, revision + "^{}", timeout=NETWORK_SECONDS)
-    if not listed.ok:
-        raise _unreachable(url, listed)
-    if not listed.stdout.strip():
+    found = await _named_here(url, revision) if url.startswith("file://") else []
+    found = found or await _named_there(url, revision)
+    url = shown(url)
+    if not found:
         if revision == "HEAD":
             raise SourceError(f"{url} has no commit yet: commit something first")
         raise SourceError(
             f"{url} has no commit, tag or branch {revision}: give its name, or all 40 digits"
         )
-    lines = [line.split() for line in listed.stdout.decode().splitlines()]
-    peeled = [name for name, place in lines if place.endswith("^{}")]  # what a tag points to
-    return (peeled or [lines[0][0]])[0]
+    if len(set(found)) > 1:
+        raise SourceError(
+            f"{url} has a branch and a tag {revision}: instead of the name, give the commit, "
+            f"{' or '.join(found)}"
+        )
+    return found[0]
+
+
+async def _named_here(url: str, revision: str) -> list[str]:
+    """The commits of a name on this machine, where also the short form of one can be told."""
+    here = unquote(urlsplit(url).path)
+    asked = ("-C", here, "rev-parse", "--verify", "--quiet", "--end-of-options")
+    exact = (f"refs/heads/{revision}", f"refs/tags/{revision}") if revision != "HEAD" else ()
+    for names in (exact, (revision,)):
+        told = [await _git(*asked, name + "^{commit}", timeout=LOCAL_SECONDS) for name in names]
+        if found := [one.stdout.split()[0].decode() for one in told if one.ok]:
+            return found
+    return []
+
+
+async def _named_there(url: str, revision: str) -> list[str]:
+    """The same at any URL. Raises SourceError, NetworkError."""
+    branch, tag = f"refs/heads/{revision}", f"refs/tags/{revision}"
+    target = f"{tag}^{{}}"  # what a tag with words of its own points to
+    places = ("HEAD",) if revision == "HEAD" else (branch, tag, target)
+    listed = await _git("ls-remote", "--", url, *places, timeout=NETWORK_SECONDS)
+    if not listed.ok:
+        raise _unreachable(url, listed)
+    # It lists every place that ends like one of these.
+    lines = [line.split("\t", 1) for line in listed.stdout.decode().splitlines()]
+    told = {place: name for name, place in lines if place in places}
+    if target in told:
+        told.pop(tag, None)
+    return list(told.values())
 
 
 async def checkout(url: str, commit: str, into: Path) -> None:
@@ -155,11 +182,17 @@ async def _git(*arguments: str, timeout: float) -> process.Finished:
 
 
 def _unreachable(url: str, done: process.Finished) -> TadpoleError:
+    url = shown(url)
     if done.reason is ExecReason.TIMEOUT:
         return NetworkError(f"{url} did not answer git in {NETWORK_SECONDS:.0f} s: try again later")
-    lines = done.stderr.decode(errors="replace").splitlines()
+    lines = shown(done.stderr.decode(errors="replace")).splitlines()
     told = (line.strip() for line in lines if not line.lower().startswith("warning:"))
     said = next(filter(None, told), f"exit code {done.code}")  # the cause; advice follows it
     if any(sign in line for sign in _NO_NETWORK for line in lines):
         return NetworkError(f"cannot reach {url} with git ({said}): check the network")
+    if any(sign in line for sign in _NOBODY for line in lines):
+        return SourceError(
+            f"cannot read {url} with git ({said}): write NAME:TOKEN@ before its host, which is "
+            "used and not kept, or use ssh"
+        )
     return SourceError(f"cannot read {url} with git ({said}): check the address")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tadpole import process
 from tadpole.errors import NetworkError, SourceError, TadpoleError
+from tadpole.repos.address import shown
 
 _AWAY = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT")
 _SECONDS = 900.0
@@ -123,7 +124,7 @@ def _command(origin: Path, python: Path | None) -> list[str]:
 
 
 def _explain(done: process.Finished, what: str) -> TadpoleError:
-    text = (done.stderr + done.stdout).decode(errors="replace")
+    text = shown((done.stderr + done.stdout).decode(errors="replace"))
     if "No space left on device" in text:
         return TadpoleError(
             f"no space left while installing {what}: free some, or set TADPOLE_CACHE to a "
@@ -135,5 +136,5 @@ def _explain(done: process.Finished, what: str) -> TadpoleError:
         )
     lines = [line.lstrip("│ ").strip() for line in text.splitlines()]
     told = [line for line in lines if _TOLD.match(line) and "subprocess" not in line]
-    said = _TOLD.sub("", told[-1]) if told else done.last_line()
+    said = _TOLD.sub("", told[-1]) if told else shown(done.last_line())
     return SourceError(f"pip cannot get {what} ({said}): check the name and the version")

@@ -138,7 +138,7 @@ class Runtimes:
         what = project.source.location
         await self._pip.install(python, [*requirements, *target], deps=deps, what=what)
         shutil.rmtree(scratch, ignore_errors=True)
-        pins, itself = venv.split(made, project.name)
+        pins, itself = venv.split(made, project.name, scratch)
         if itself is not None:
             (place / "licence.txt").write_text(venv.licence(itself))
             roots = project.recipe.import_paths

@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tadpole.errors import SourceError
 from tadpole.repos import files, git
+from tadpole.repos.address import shown
 from tadpole.repos.files import Files
 from tadpole.repos.pip import Pip
 from tadpole.task import Source
@@ -23,6 +24,16 @@ class Wanted:
     kind: str  # as in task.Source
     location: str
     version: str = ""
+    address: str = field(default="", repr=False, compare=False)  # with secrets; empty for none
+
+    @property
+    def url(self) -> str:
+        """What git gets: a path as a URL, for only then does git copy nothing but the commit that
+        is asked for.
+        """
+        if self.address:
+            return self.address
+        return self.location if _REMOTE.match(self.location) else Path(self.location).as_uri()
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,8 @@ class Fetched:
 def parse(text: str) -> Wanted:
     """Read "pypi:NAME", "pypi:NAME==VERSION", a path, or a git URL.
 
-    A git repository may be followed by "@" and a commit, a tag or a branch.
+    A git repository may be followed by "@" and a commit, a tag or a branch. A secret in its URL
+    is no part of its location.
 
     Raises SourceError, one line that says what to type.
     """
@@ -53,8 +65,8 @@ def parse(text: str) -> Wanted:
         start = scheme.end() if scheme else 0
         place, at, revision = text[start:].rpartition("@")
         if at and place and "/" not in revision:
-            return Wanted("git", text[:start] + place, revision)
-        return Wanted("git", text)
+            return _remote(text[:start] + place, revision)
+        return _remote(text)
     path = Path(text).expanduser()
     if path.is_dir():
         path = path.resolve()
@@ -69,14 +81,19 @@ def parse(text: str) -> Wanted:
     raise SourceError(f"there is no repository at {text!r}: give a directory, a git URL{hint}")
 
 
+def _remote(url: str, revision: str = "") -> Wanted:
+    location = shown(url)
+    return Wanted("git", location, revision, "" if url == location else url)
+
+
 async def pin(wanted: Wanted) -> Wanted:
     """The same with the version in force now, where that is known without fetching.
 
     Raises SourceError.
     """
     if wanted.kind == "git":
-        commit = await git.commit(_url(wanted.location), wanted.version or "HEAD")
-        return Wanted("git", wanted.location, commit)
+        commit = await git.commit(wanted.url, wanted.version or "HEAD")
+        return replace(wanted, version=commit)
     if wanted.version or wanted.kind == "pypi":
         return wanted
     return Wanted("directory", wanted.location, _directory(wanted).source.version)
@@ -88,7 +105,7 @@ async def fetch(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
         return await _release(wanted, scratch, pip)
     if wanted.kind == "git":
         pinned = await pin(wanted)
-        await git.checkout(_url(pinned.location), pinned.version, scratch / "checkout")
+        await git.checkout(pinned.url, pinned.version, scratch / "checkout")
         found = files.from_directory(scratch / "checkout")
         source = Source("git", pinned.location, pinned.version, files.digest(found))
         return _some(Fetched(source, found))
@@ -131,8 +148,3 @@ async def _release(wanted: Wanted, scratch: Path, pip: Pip) -> Fetched:
 def _version(archive: Path) -> str:
     stem = re.sub(r"\.(tar\.\w+|tgz|zip)$", "", archive.name)
     return stem.rsplit("-", 1)[-1]
-
-
-def _url(location: str) -> str:
-    """A path as a URL: only then does git copy nothing but the commit that is asked for."""
-    return location if _REMOTE.match(location) else Path(location).as_uri()

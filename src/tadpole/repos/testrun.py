@@ -1,6 +1,7 @@
 """Runs tests in a sandbox and reads exact node ids and statuses, never standard output."""
 
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,7 +136,7 @@ def options(recipe: Recipe, workdir: str) -> list[str]:
         "-p",
         "no:cacheprovider",
     ]
-    plugins = {name.partition("==")[0] for name in recipe.requirements}
+    plugins = {re.split(r"==| @ ", name)[0] for name in recipe.requirements}
     # What would come between the tests and the reporter, where the suite asks for it.
     given += [option for name, option in _QUIET.items() if name in plugins]
     return given

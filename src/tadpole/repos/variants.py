@@ -12,12 +12,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from tadpole.errors import SandboxDied
 from tadpole.protocols import ExecReason, ExecResult, Sandbox
 from tadpole.repos.testrun import PROGRAMS, TestReport, asked, options, report
 from tadpole.task import FileChange, Recipe
 
 _CODE = "/tmp/testrun-code"  # in the box
 _START = 120.0  # seconds, for the suite to be collected
+_BACK = 60.0  # and for the tree to be put back
 _WALL = 6  # of one variant by the clock: this many times its processor time, and some
 
 
@@ -49,8 +51,9 @@ async def run_variants(
     """One report for each variant, in a box made by with_reporter; its tree is left as it was.
 
     ``imported`` are the lines of each source file that run at import (a file that is absent is
-    never swapped). A variant that takes the whole run with it has what it wrote so far and the
-    reason. Raises SandboxDied.
+    never swapped). A variant that takes the whole run with it, as one does that fills the memory,
+    is run again without those before it; if it does so again it has what it wrote so far and the
+    reason. Raises SandboxDied, also where no variant could be begun.
     """
     found: list[TestReport] = []
     while len(found) < len(variants):
@@ -69,8 +72,11 @@ async def _some(  # noqa: PLR0917
     hash_seed: int,
     workdir: str,
 ) -> list[TestReport]:
-    """Reports of the first variants: all, or up to the one that ended the run."""
+    """Reports of the first variants: all, or those before the one that ended the run; of that one
+    alone where it was the first.
+    """
     out = f"/tmp/testrun-{secrets.token_hex(8)}.jsonl"
+    kept = f"{out}.kept"
     paths = {path for one in variants for path in (change.path for change in one.changes)}
     request = {
         "options": options(recipe, workdir),
@@ -79,6 +85,7 @@ async def _some(  # noqa: PLR0917
         "imported": {path: list(imported[path]) for path in sorted(paths & imported.keys())},
         "code": _CODE,
         "out": out,
+        "kept": kept,
     }
     argv = ["env", f"PYTHONHASHSEED={hash_seed}", python, f"{PROGRAMS}/forkserver.py"]
     most = _START + sum(_WALL * one.seconds + 30 for one in variants)
@@ -101,7 +108,14 @@ async def _some(  # noqa: PLR0917
         if "killed" in fact:
             ended[number] = fact["killed"]
     last = next((number for number in range(len(variants)) if number not in ended), None)
-    count = len(variants) if last is None else last + 1
+    if last is not None:
+        back = await sandbox.exec([python, f"{PROGRAMS}/treefiles.py", kept], timeout=_BACK)
+        if back.code:
+            raise SandboxDied(f"the tree could not be put back: {back.stderr[-300:]}")
+    if last == 0 and not facts[0]:
+        said = result.stderr.strip()[-300:]
+        raise SandboxDied(f"no variant could be begun ({result.reason.value}): {said}")
+    count = len(variants) if last is None else max(1, last)
     return [
         report(facts[number], _own(result, ended.get(number)), variants[number].ids)
         for number in range(count)

@@ -6,16 +6,20 @@ cannot run it.
 """
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from tadpole import process
 from tadpole.errors import SourceError
+from tadpole.repos.address import shown
 from tadpole.repos.box import VENV, WORKDIR, interpreter
 
 _SECONDS = 120.0
@@ -42,20 +46,36 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def split(venv: Path, name: str) -> tuple[tuple[str, ...], Distribution | None]:
+def split(venv: Path, name: str, place: Path) -> tuple[tuple[str, ...], Distribution | None]:
     """What is installed, as exact requirements, and apart from it the project.
 
     The project is the distribution ``name``, or where that is empty the one that was installed
-    from a directory.
+    from the directory ``place``: others may come from an address of their own as well.
     """
     pins, project = [], None
     for one in list(importlib.metadata.distributions(path=[str(site(venv))])):
-        local = one.read_text("direct_url.json") is not None
-        if normal(one.name) == name or (not name and local):
+        origin = json.loads(one.read_text("direct_url.json") or "{}")  # PEP 610
+        if normal(one.name) == name or (not name and _is_at(origin, place)):
             project = one
         else:
-            pins.append(f"{normal(one.name)}=={one.version}")
+            pins.append(_exact(one, origin))
     return tuple(sorted(pins)), project
+
+
+def _is_at(origin: Mapping[str, Any], place: Path) -> bool:
+    where = unquote(urlsplit(origin.get("url", "")).path)
+    return "dir_info" in origin and os.path.normpath(where) == os.path.normpath(place)
+
+
+def _exact(one: Distribution, origin: Mapping[str, Any]) -> str:
+    """The requirement that gives this distribution again."""
+    url, at = shown(origin.get("url", "")), origin.get("vcs_info")
+    part = f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else ""
+    if at:
+        return f"{normal(one.name)} @ {at['vcs']}+{url}@{at['commit_id']}{part}"
+    if "archive_info" in origin and not url.startswith("file:"):
+        return f"{normal(one.name)} @ {url}{part}"
+    return f"{normal(one.name)}=={one.version}"
 
 
 def take_out(project: Distribution, venv: Path, tree: Path, generated: Path) -> None:

@@ -21,6 +21,7 @@ from tadpole.pilot.sources import Sources, is_library, sources_of
 from tadpole.repos.snapshot import Snapshot
 
 OPERATOR = "revert"
+OPENING = "This change is wanted:\n\n"  # of a request; what follows are a person's words
 MODULE = "<module>"  # stands for the function where an edit is in none
 _BLOCK = 40  # commits shuffled together: the newest reverse most often
 
@@ -154,4 +155,4 @@ def _imports(code: Code) -> set[str]:
 def _request(words: str) -> str:
     """The author's words as a wish; empty where too few are left."""
     text = cleaned(words)
-    return f"This change is wanted:\n\n{text}" if text else ""
+    return OPENING + text if text else ""

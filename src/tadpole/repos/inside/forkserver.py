@@ -13,6 +13,9 @@ input; results go to one file, each line with the number of its variant. Three k
 
 What is compiled in a fresh run is kept by content, for the next one.
 
+What the tree held is written down first: whoever kills all of this at once, as the box does where
+memory runs out, can put it back.
+
 Guards against: edits that a swap would not show (they get a fresh run), tests that hang or kill
 their process (one variant ends, with what it wrote so far). Does not guard against code that
 means harm: it shares the box with all other variants.
@@ -34,7 +37,7 @@ import reporter
 from codecache import keep_code
 from forked import forked, line_of, silence
 from nursery import Nursery
-from treefiles import changed
+from treefiles import changed, keep
 
 for _name in ("codecache", "codeswap", "forked", "nursery", "reporter", "treefiles"):
     del sys.modules[_name]  # the repository may have modules of these names
@@ -54,6 +57,7 @@ class Variants:
     def run(self) -> None:
         """Until all have run."""
         variants = self.request["variants"]
+        keep((path for one in variants for path, *_ in one["files"]), self.request["kept"])
         if any(not variant["fresh"] for variant in variants):
             self.nursery = self._hatch()
         for number, variant in enumerate(variants):

@@ -16,6 +16,7 @@ import gc
 
 gc.disable()  # what is loaded here stays; looking through it for garbage costs a tenth of a start
 
+import contextlib
 import json
 import os
 import signal
@@ -252,4 +253,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(ended)  # all is written: threads that a test left behind are not waited for

@@ -1,12 +1,15 @@
 """Files of the tree: what they hold, and other ones in their place.
 
-Runs inside the box: standard library only.
+Runs inside the box: standard library only. As a program it puts back what :func:`keep` wrote down,
+for a process that was killed before it could.
 """
 
 import base64
 import contextlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 
 
 @contextlib.contextmanager
@@ -28,6 +31,25 @@ def changed(
             _put(path, content, executable)
 
 
+def keep(paths: Iterable[str], kept: str) -> None:
+    """Write down what these files hold, in ``kept``, a file that is whole or not there."""
+    before = [(path, *_content(path)) for path in dict.fromkeys(paths)]
+    rows = [
+        (path, None if content is None else base64.b64encode(content).decode(), executable)
+        for path, content, executable in before
+    ]
+    with open(kept + ".part", "w", encoding="utf-8") as file:
+        json.dump(rows, file)
+    os.replace(kept + ".part", kept)
+
+
+def put_back(kept: str) -> None:
+    """Put back what :func:`keep` wrote down; nothing where it never came that far."""
+    with contextlib.suppress(FileNotFoundError), open(kept, encoding="utf-8") as file:
+        for path, text, executable in json.load(file):
+            _put(path, None if text is None else base64.b64decode(text), executable)
+
+
 def _content(path: str) -> "tuple[bytes | None, bool]":
     try:
         with open(path, "rb") as file:
@@ -44,3 +66,7 @@ def _put(path: str, content: "bytes | None", executable: bool) -> None:
         with open(path, "wb") as file:
             file.write(content)
         os.chmod(path, 0o755 if executable else 0o644)
+
+
+if __name__ == "__main__":
+    put_back(sys.argv[1])
