@@ -125,7 +125,7 @@ class Sandbox(Protocol):
         ...
 
     async def write(self, changes: Sequence[FileChange]) -> None:
-        """Create, replace or delete files of the work tree."""
+        """Delete files of the work tree, then create and replace others."""
         ...
 
     async def delta(self) -> tuple[FileChange, ...]:

@@ -9,8 +9,15 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tadpole.errors import SandboxDied, SandboxStartError, SandboxUnavailable
+from tadpole.errors import (
+    GraderError,
+    SandboxDied,
+    SandboxStartError,
+    SandboxUnavailable,
+    UsageError,
+)
 from tadpole.grading.patch import file_of, git_patch, without_ignored, worth_telling
 from tadpole.leaf.conversations.chat import ChatDialogue
 from tadpole.leaf.dialogue import Dialogue
@@ -56,8 +63,9 @@ class Rollout:
         """Make one attempt; trace and patch are saved in the run directory before it returns.
 
         ``stage`` and ``sample`` name the files; with ``seed`` they fix the random stream.
-        A box that dies is made again with all that was done to it; where that fails, the
-        attempt has outcome ``infrastructure``, and the caller makes its row again. A cancelled
+        A box that dies is made again with all that was done to it; where that fails, or what was
+        done cannot be recorded, the trace says why, the attempt has outcome ``infrastructure``,
+        and the caller makes its row again. A cancelled
         attempt has no row, but its trace is saved. Raises SandboxUnavailable, because then no
         attempt can be made.
         """
@@ -66,17 +74,13 @@ class Rollout:
         name = f"{stage}/{task.name}-{task.id[:8]}-{sample}"
         async with self._places:
             started = time.monotonic()
-            trace, delta, grade = await self._play(task, name, sampling, stream(seed, name))
+            trace, work, grade = await self._play(task, name, sampling, stream(seed, name))
         outcome = outcome_of(
             trace.stop,
             grade.status if grade else None,
             grade is not None and grade.resolved,
-            not delta,
+            not work.delta,
         )
-        patch = ""
-        if delta:
-            base = await self._base(task, delta)
-            patch = self.rundir.save_patch(git_patch(base, delta), name)
         attempt = Attempt(
             task=task.id,
             task_name=task.name,
@@ -90,22 +94,21 @@ class Rollout:
             seconds=time.monotonic() - started,
             grade=grade,
             trace=self.rundir.save_trace(trace, name),
-            patch=patch,
+            patch=self.rundir.save_patch(work.patch, name) if work.delta else "",
         )
         return attempt, trace
 
     async def _play(
         self, task: Task, name: str, sampling: Sampling, seed: int
-    ) -> tuple[Trace, tuple[FileChange, ...], Grade | None]:
+    ) -> tuple[Trace, "_Work", Grade | None]:
+        work = _Work()
         try:
             spec = await self.store.spec(task)
             sandbox = await RecoveringSandbox.begin(lambda: self.engine.start(spec))
         except SandboxUnavailable:
             raise
         except (SandboxStartError, SandboxDied) as error:
-            return self._unstarted(task, seed, str(error)), (), None
-        delta: tuple[FileChange, ...] = ()
-        left_out: tuple[LeftOut, ...] = ()
+            return self._unstarted(task, seed, str(error)), work, None
         try:
             trace = await run_episode(
                 task_id=task.id,
@@ -121,19 +124,20 @@ class Rollout:
             )
             if STOP_POLICY[trace.stop].grade:
                 try:
-                    delta, left_out = await self._recorded(task, sandbox)
-                except SandboxDied as error:  # its steps are evidence, its tree is gone
+                    work = await self._recorded(task, sandbox)
+                # Its steps are evidence; its tree is gone, or is one that no patch can tell.
+                except (SandboxDied, GraderError, UsageError, OSError) as error:
                     lost = {"stop": StopReason.TOOL_ERROR, "error": str(error)}
                     trace = trace.model_copy(update=lost)
         finally:
             await sandbox.close()
         trace = trace.model_copy(update={"recoveries": sandbox.recoveries})
         if not STOP_POLICY[trace.stop].grade:
-            return trace, delta, None
+            return trace, work, None
         begun = time.monotonic()
-        grade = _told(await self.grader.grade(task, delta), left_out)
+        grade = _told(await self.grader.grade(task, work.delta), work.left_out)
         self.seconds_grading += time.monotonic() - begun
-        return trace, delta, grade
+        return trace, work, grade
 
     def _unstarted(self, task: Task, seed: int, error: str) -> Trace:
         return Trace(
@@ -147,26 +151,31 @@ class Rollout:
             error=error,
         )
 
-    async def _recorded(
-        self, task: Task, sandbox: Sandbox
-    ) -> tuple[tuple[FileChange, ...], tuple[LeftOut, ...]]:
-        """What a patch holds of a change (what is graded is what is recorded), and what not."""
+    async def _recorded(self, task: Task, sandbox: Sandbox) -> "_Work":
+        """What is graded is what is recorded. Raises GraderError, UsageError, OSError."""
         delta, left_out = await sandbox.delta(), sandbox.left_out
         if not delta and not left_out:
-            return (), ()
+            return _Work()
         tree = await self.store.tree(task)
+        return await asyncio.to_thread(_work, tree, delta, left_out)
 
-        def read(path: str) -> FileChange | None:
-            return file_of(tree, path)
 
-        told = await asyncio.to_thread(worth_telling, left_out, delta, read)
-        return await asyncio.to_thread(without_ignored, delta, read), told
+@dataclass(frozen=True)
+class _Work:
+    """A change, the same as a patch, and what no patch can hold of what was done."""
 
-    async def _base(self, task: Task, delta: tuple[FileChange, ...]) -> dict[str, FileChange]:
-        """The start tree's versions of the files that ``delta`` touches."""
-        tree = await self.store.tree(task)
-        found = (file_of(tree, change.path) for change in delta)
-        return {file.path: file for file in found if file is not None}
+    delta: tuple[FileChange, ...] = ()
+    patch: bytes = b""
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def _work(tree: Path, delta: Sequence[FileChange], left_out: Sequence[LeftOut]) -> _Work:
+    def read(path: str) -> FileChange | None:
+        return file_of(tree, path)
+
+    kept = without_ignored(delta, read)
+    base = {file.path: file for change in kept if (file := read(change.path)) is not None}
+    return _Work(kept, git_patch(base, kept), worth_telling(left_out, delta, read))
 
 
 def _told(grade: Grade, left_out: Sequence[LeftOut]) -> Grade:

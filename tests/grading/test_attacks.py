@@ -288,6 +288,11 @@ ATTACKS = {
         TAMPERED,
         LOOKED + "gc.get_objects",
     ),
+    "A23 nonsense through the channel, where frames are usual": (
+        BY_OBJECTS.removesuffix(SEND) + "\nwatcher.send('test', 999, 'passed')",
+        TAMPERED,
+        "a record that the grader never writes",
+    ),
     "A21 an object equal to all": (SAME, TAMPERED, "equal to anything: Same"),
     "B3 an object equal to numbers": (EQUAL_TO_NUMBERS, TAMPERED, "equal to anything: Same"),
     "B2 what the test expects, read from it": (READER, TAMPERED, LOOKED + "sys._getframe"),

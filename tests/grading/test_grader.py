@@ -1,6 +1,7 @@
 """Grading in a real box: what passes, what does not, and what could not be told."""
 
 import asyncio
+import shutil
 import sys
 from dataclasses import replace
 
@@ -139,6 +140,37 @@ async def test_configuration_of_pytest_comes_from_the_start_tree(grader, task):
     evil = b"[tool.pytest.ini_options]\naddopts = '--collect-only -p calc.evil'\n"
     grade = await grader.grade(task, [*task.gold, FileChange("pyproject.toml", evil)])
     assert (grade.resolved, grade.dropped) == (True, ()), grade
+
+
+SWAPPED = [
+    *(FileChange("data", b"a file now"), FileChange("data/blob.bin", None)),
+    *(FileChange("old.txt", None), FileChange("old.txt/part", b"a folder now")),
+]
+
+
+async def test_a_file_may_take_the_place_of_a_folder_and_the_other_way_round(grader, task):
+    for ours in (grader, grader.trusting):
+        grade = await ours.grade(task, [*task.gold, *SWAPPED])
+        assert grade.resolved, grade
+        back = b"open('data/blob.bin'), open('old.txt')\n"
+        assert (await ours.grade(task, [FileChange("calc/core.py", GOOD + back)])).resolved
+
+
+@pytest.mark.parametrize("path", ["data", "old.txt/part", "setup.cfg/part"])
+async def test_files_that_cannot_stand_where_they_are_are_a_wrong_change(
+    path, engine, tree, task, tmp_path
+):
+    """As where the deletion of what stands there is not taken into grading."""
+    shutil.copytree(tree, tmp_path / "tree")
+    (tmp_path / "tree/setup.cfg").write_text("")
+    grader = PytestGrader(engine, FixedStore(tmp_path / "tree"))
+    delta = [*task.gold, FileChange(path, b""), FileChange("setup.cfg", None)]
+    for ours in (grader, grader.trusting):
+        grade = await ours.grade(task, delta)
+        assert (grade.status, grade.resolved) == (GRADED, False), grade
+        assert "cannot stand where they are" in grade.reason
+        assert set(grade.failing) == everything(task)
+    assert engine.starts == 2  # told at once
 
 
 async def test_recipe_arguments_paths_and_root_conftest_are_used(engine, tmp_path):

@@ -143,8 +143,10 @@ def test_unchanged_and_unknown_files_give_an_empty_patch():
 
 
 def test_git_directories_are_left_out_and_odd_paths_refused():
-    delta = [F("sub/.git/config", b"[core]\nfsmonitor = evil\n"), F("sub/a", b"1")]
-    patch = git_patch({}, delta)
+    spellings = [".git", ".GIT", "git~1", ".git ", ".git.", ".git::$INDEX", ".g\u200cit"]
+    evil = [F(f"sub/{name}/config", b"[core]\nfsmonitor = evil\n") for name in spellings]
+    patch = git_patch({}, [*evil, F("sub/a", b"1"), F("sub/.gitkeep", b""), F("git~10", b"")])
+    assert b"sub/.gitkeep" in patch and b"git~10" in patch
     assert b"fsmonitor" not in patch
     assert b"b/sub/a" in patch
     for path in ("../x", "/etc/passwd", "a//b", "./a", ""):
@@ -158,6 +160,14 @@ def test_ignored_files_are_known():
     paths = ["x.log", "new.py", "build/lib/a.py", "sub/keep.log", "caf\u00e9 \n.log"]
     assert ignored(rules, paths) == {"x.log", "build/lib/a.py", "caf\u00e9 \n.log"}
     assert ignored({}, paths) == ignored(rules, []) == ignored(rules, ["a"]) == frozenset()
+
+
+def test_names_that_mean_something_to_git_are_names():
+    """A leading ":" is the magic of a pathspec, which ends git where it cannot be."""
+    odd = [":!x", ":(bad)x", ":/x", "-x", "--stdin", "!x", "#x", "*.py", "[a]"]
+    logs = [f"{name}.log" for name in odd] + [f":d/{name}.log" for name in odd if "/" not in name]
+    assert ignored({".gitignore": b"*.log\n"}, [*odd, *logs]) == set(logs)
+    assert git_patch({}, [F(name, b"1\n") for name in odd]).count(b"\n+1\n") == len(odd)
 
 
 NAMES = st.sampled_from(["a", "b c", "d/e", "d/f", "\u00e9/\u00fc", 'x"y', "d/g/h"])

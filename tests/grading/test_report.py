@@ -87,6 +87,23 @@ def test_contradictions_are_tampering(content, said):
     assert said in verdict.reason
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        *("test 999 passed", "test -1 passed", "test None passed", "test 0", "test 0 splendid"),
+        *("test", "canary 1 failed", "canary x failed", "canary 0 {}", "at 2 1", "at 0 x", "at 0"),
+        *("collected", "collected all", "ready 1", "thanks", "", "caf\u00e9"),
+        "test " + "9" * 50 + " passed",
+    ],
+)
+def test_well_keyed_nonsense_is_tampering(record):
+    """Whoever has the key can write anything: it ends no run and voids nothing."""
+    for records in ([*RECORDS[:2], record, *RECORDS[2:]], [*RECORDS[:-1], record]):
+        verdict = judge(JOB, ended(), report(records))
+        assert (verdict.status, verdict.failing) == (GradeStatus.TAMPERED, JOB.ids)
+        assert "a record that the grader never writes" in verdict.reason
+
+
 @pytest.mark.parametrize("code", [0, 1, 78])
 def test_a_status_that_contradicts_the_report_is_tampering(code):
     verdict = judge(JOB, ended(code), report(RECORDS))

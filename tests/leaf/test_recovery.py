@@ -236,6 +236,43 @@ async def test_an_attempt_that_lost_its_box_keeps_its_steps(make_rollout, talk, 
     assert trace.turns[0].observations[0].text.startswith("a.py")
 
 
+class Changing(ScriptedSandbox):
+    """Its change is one that it is told."""
+
+    paths: tuple[str, ...] = ()
+
+    async def delta(self):
+        return (*await super().delta(), *(FileChange(path, b"") for path in self.paths))
+
+
+class ChangingEngine(ScriptedEngine):
+    def __init__(self, *paths):
+        super().__init__()
+        self.kind = type("Told", (Changing,), {"paths": paths})
+
+    async def start(self, spec):
+        self.started.append(self.kind(FILES))
+        return self.started[-1]
+
+
+async def test_a_file_named_as_a_pathspec_is_a_file(make_rollout, talk):
+    engine = ChangingEngine(":!x", ":(bad)", "x.log")
+    rollout = make_rollout(engine, ScriptedPolicy(talk, [READ, FIX, "Done."]))
+    (rollout.store._tree / ".gitignore").write_text("*.log\n")
+    row, _ = await attempt(rollout)
+    assert row.outcome is Outcome.RESOLVED
+    patch = (rollout.rundir.path / row.patch).read_bytes()
+    assert b"b/:!x" in patch and b"b/:(bad)" in patch and b"x.log" not in patch
+
+
+async def test_what_cannot_be_recorded_voids_its_attempt_and_ends_no_run(make_rollout, talk):
+    rollout = make_rollout(ChangingEngine("a/../b"), ScriptedPolicy(talk, [READ, FIX, "Done."]))
+    row, trace = await attempt(rollout)
+    assert (row.outcome, row.reward, row.patch) == (Outcome.INFRASTRUCTURE, None, "")
+    assert "'a/../b'" in trace.error and row.turns == len(trace.turns) >= 2
+    assert rollout.grader.graded == []
+
+
 async def test_what_is_in_no_patch_is_told_with_the_grade(make_rollout, talk):
     rollout = make_rollout(LinkingEngine(), ScriptedPolicy(talk, [READ, FIX, "Done."]))
     row, _ = await attempt(rollout)

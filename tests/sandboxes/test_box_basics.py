@@ -153,6 +153,18 @@ async def test_read_and_write(box):
             await box.write([FileChange(path, b"x")])
 
 
+async def test_a_file_takes_the_place_of_a_directory_and_the_other_way_round(box):
+    await box.write([FileChange("a/b/c.py", b"1"), FileChange("a/d/e.py", b"2")])
+    swapped = [FileChange("a", b"file"), FileChange("run.sh/inner", b"in")]
+    gone = [FileChange(path, None) for path in ("a/b/c.py", "a/d/e.py", "run.sh")]
+    await box.write([*swapped, *gone])
+    assert (await box.read("a"), await box.read("run.sh/inner")) == (b"file", b"in")
+    for path in ("pkg", "a/x"):
+        with pytest.raises(NotADirectoryError):
+            await box.write([FileChange(path, b"")])
+    assert await box.read("pkg/core.py") == b"value = 1\n"
+
+
 async def test_tools_run_inside_with_their_state(box):
     seen = await box.tool("Read", {"file_path": "pkg/core.py"})
     assert (seen.text, seen.error) == ("value = 1\n", False)

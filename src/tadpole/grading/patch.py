@@ -9,6 +9,7 @@ Does not guard against: what the patched code does once a person applies and run
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +78,8 @@ def changes_of(patch: bytes, read: Callable[[str], FileChange | None]) -> tuple[
 
 def ignored(rules: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[str]:
     """Which of ``paths`` git would ignore. ``rules``: contents of the .gitignore files by path."""
-    asked = b"".join(_bytes(path) + b"\0" for path in paths)
+    # With "./", as git takes a leading ":" for a pathspec's magic and fails.
+    asked = b"".join(b"./" + _bytes(path) + b"\0" for path in paths)
     if not asked or not rules:
         return frozenset()
     with tempfile.TemporaryDirectory(prefix="tadpole-ignore-") as directory:
@@ -91,7 +93,7 @@ def ignored(rules: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[str]:
                 file.write_bytes(content)
         work_tree = ("--work-tree", directory, "-c", "core.bare=false")
         found = git.run(*work_tree, "check-ignore", "--no-index", "-z", "--stdin", stdin=asked)
-        return frozenset(os.fsdecode(name) for name in found.split(b"\0") if name)
+        return frozenset(os.fsdecode(name[2:]) for name in found.split(b"\0") if name)
 
 
 def without_ignored(
@@ -160,9 +162,14 @@ def is_plain(path: str) -> bool:
     )
 
 
+# Spellings that NTFS and HFS+ fold to .git, which git refuses too.
+_GIT = re.compile(r"(\.git|git~1)[. ]*([:\\].*)?", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+
+
 def in_git_directory(path: str) -> bool:
     """Whether a path lies in a .git directory, in any spelling that a file system may fold."""
-    return any(part.lower() == ".git" for part in path.split("/"))
+    return any(_GIT.fullmatch(part) for part in _UNSEEN.sub("", path).split("/"))
 
 
 class _Git:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tadpole.errors import GraderError
 from tadpole.grading.report import Job, Verdict, command, judge, must_fail_names
+from tadpole.outcome import GradeStatus
 from tadpole.protocols import ExecResult, Sandbox, SandboxEngine, SandboxSpec
 from tadpole.task import FileChange, Task
 
@@ -39,6 +40,13 @@ class GradingStore(Protocol):
         ...
 
 
+class NoLayout(Exception):
+    """Files of a change that cannot stand in one tree with those that were left out of it."""
+
+
+_TAKEN = (FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
 @dataclass(frozen=True)
 class Runner:
     """Runs tests in boxes of ``engine``, a fresh one for each run."""
@@ -60,7 +68,11 @@ class Runner:
         """
         job = job_of(task, spec, ids, accepted)
         now = [change for change in accepted if change not in job.later]
-        return judge(job, *await self._ran(task, spec, job, now, tests))
+        try:
+            return judge(job, *await self._ran(task, spec, job, now, tests))
+        except NoLayout as error:
+            reason = f"the change's files cannot stand where they are: {error}"
+            return Verdict(GradeStatus.GRADED, job.ids, reason)
 
     async def _ran(
         self,
@@ -72,7 +84,10 @@ class Runner:
     ) -> Ran:
         box = await self.engine.start(seeded(spec))
         try:
-            await box.write(now)
+            try:
+                await box.write(now)
+            except _TAKEN as error:
+                raise NoLayout(str(error)) from error
             await box.write(tests)  # after the agent's files, so that these hold
             argv = command(self.store.python(task), spec.workdir)
             result = await box.exec(argv, timeout=WALL * task.test_seconds + 10, stdin=job.text())

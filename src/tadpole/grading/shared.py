@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from tadpole.errors import GraderError
 from tadpole.grading.report import Job, command
-from tadpole.grading.run import WALL, Ran, Runner, seeded
+from tadpole.grading.run import WALL, NoLayout, Ran, Runner, seeded
 from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxEngine, SandboxSpec
 from tadpole.repos.testrun import PROGRAMS, with_reporter
 from tadpole.task import FileChange, Task
@@ -101,7 +101,7 @@ class _Bench:
         self.serving: asyncio.Task[None] | None = None
 
     async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> Ran:
-        """What came of one grading. Raises SandboxError, GraderError."""
+        """What came of one grading. Raises SandboxError, GraderError, NoLayout."""
         answer: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(job, files, seconds, answer))
         self._more.set()
@@ -117,7 +117,11 @@ class _Bench:
                 self._more.clear()
                 box = box or await self._engine.start(self._spec)
                 for one, answer in zip(taken, await self._ran(box, taken), strict=True):
-                    if not one.answer.done():
+                    if one.answer.done():
+                        continue
+                    if isinstance(answer, NoLayout):
+                        one.answer.set_exception(answer)
+                    else:
                         one.answer.set_result(answer)
                 taken = []
         except Exception as error:
@@ -137,7 +141,7 @@ class _Bench:
                 await self._more.wait()
         return bool(self._asked)
 
-    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[Ran]:
+    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[Ran | NoLayout]:
         out = f"/tmp/gradings-{secrets.token_hex(8)}.jsonl"
         request = {
             "program": self._program,
@@ -160,7 +164,9 @@ class _Bench:
         return [_answer(result, json.loads(line)) for line in lines]
 
 
-def _answer(whole: ExecResult, fact: dict[str, Any]) -> Ran:
+def _answer(whole: ExecResult, fact: dict[str, Any]) -> Ran | NoLayout:
+    if "no_layout" in fact:
+        return NoLayout(fact["no_layout"])
     said = {"code": fact["code"], "stdout": fact["stdout"], "stderr": fact["stderr"]}
     report = fact["report"]
     return dataclasses.replace(whole, **said), None if report is None else base64.b64decode(report)

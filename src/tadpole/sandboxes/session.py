@@ -130,9 +130,10 @@ class Session:
         return await self._request(header, [], self._limits.call_seconds, lambda _, blobs: blobs[0])
 
     async def write(self, changes: Sequence[FileChange]) -> None:
-        """Create, replace or delete files of the work tree.
+        """Delete files of the work tree, then create and replace others.
 
-        Raises OSError (disk of the box full, a link on the way) and ValueError for a path that
+        Raises OSError (disk of the box full, a link or a file on the way, a file where a directory
+        still holds one) and ValueError for a path that
         leads out of the work tree.
         """
         listed = [

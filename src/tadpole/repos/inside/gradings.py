@@ -21,7 +21,7 @@ from typing import Any
 import _pytest.config
 from codecache import keep_code
 from forked import forked
-from treefiles import changed
+from treefiles import NoLayout, changed
 
 for _name in ("codecache", "forked", "treefiles"):
     del sys.modules[_name]  # the repository may have modules of these names
@@ -65,7 +65,10 @@ def _content(path: str) -> "str | None":
 
 
 def main() -> int:
-    """Read the request, and write one line for each grading as it ends."""
+    """Read the request, and write one line for each grading as it ends.
+
+    Of one whose files cannot stand in the tree, the line says only that.
+    """
     request = json.loads(sys.stdin.buffer.read())
     del sys.path[0]  # where this program lies
     keep_code(request["code"])
@@ -74,8 +77,11 @@ def main() -> int:
     gc.freeze()  # a collection in a child would copy every page
     with open(request["out"], "w", encoding="utf-8") as out:
         for asked in request["gradings"]:
-            with changed(asked["files"], asked["later"]):
-                fact = grading(request, asked)
+            try:
+                with changed(asked["files"], asked["later"]):
+                    fact = grading(request, asked)
+            except NoLayout as error:
+                fact = {"no_layout": str(error)}
             out.write(json.dumps(fact) + "\n")
             out.flush()
     return 0

@@ -89,7 +89,10 @@ def content_of(descriptor: int, largest: int) -> bytes:
 
 
 def write_file(root: str, path: str, content: "bytes | None", *, executable: bool) -> None:
-    """Create, replace or (content None) delete the file ``path`` below ``root``."""
+    """Create, replace or (content None) delete the file ``path`` below ``root``.
+
+    Directories that hold no file give way to it. Raises OSError.
+    """
     parts = path.split("/")
     if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"not a path inside the work tree: {path!r}")
@@ -111,7 +114,11 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
         try:
             _write_all(descriptor, content)
             os.fchmod(descriptor, 0o755 if executable else 0o644)
-            os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+            try:
+                os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+            except IsADirectoryError:
+                _remove_empty(here, parts[-1])
+                os.replace(beside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
         except OSError:
             os.unlink(beside, dir_fd=here)
             raise
@@ -122,6 +129,17 @@ def write_file(root: str, path: str, content: "bytes | None", *, executable: boo
             raise
     finally:
         os.close(here)
+
+
+def _remove_empty(directory: int, name: str) -> None:
+    """Remove a directory that holds nothing but such directories. Raises OSError."""
+    inner = os.open(name, DIRECTORY, dir_fd=directory)
+    try:
+        for below in os.listdir(inner):
+            _remove_empty(inner, below)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=directory)
 
 
 def _beside(directory: int) -> "tuple[int, str]":

@@ -156,7 +156,9 @@ class Runner:
         return {}, [files.read_file(path, header["largest"])]
 
     def _write(self, header: "_Header", blobs: "list[bytes]") -> "_Message":
-        for change, content in zip(header["changes"], blobs):  # noqa: B905 - Python 3.10
+        pairs = list(zip(header["changes"], blobs))  # noqa: B905 - Python 3.10
+        # Deletions first: a file may take the place of a directory, and the other way round.
+        for change, content in sorted(pairs, key=lambda pair: not pair[0]["deleted"]):
             files.write_file(
                 self._tree.workdir,
                 change["path"],
