@@ -109,6 +109,36 @@ def test_a_broken_pyproject() -> None:
         recipe_for("git", "x", _files(pyproject__toml="["))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("project = 1", "project is 1, no table"),
+        ("tool = []", "tool is [], no table"),
+        ("[tool]\npytest = 1", "pytest is 1, no table"),
+        ("[tool]\ntadpole = 'x'", "tadpole is 'x', no table"),
+        ("[tool.pytest]\nini_options = []", "ini_options is [], no table"),
+        ("[tool.pytest.ini_options]\ntestpaths = 5", "testpaths is 5, no list"),
+        ("[tool.pytest.ini_options]\naddopts = [5]", "addopts holds 5, no text"),
+        ("[project]\noptional-dependencies = 1", "optional-dependencies is 1, no table"),
+        ("[project.optional-dependencies]\ntest = 'x'", "test is 'x', no list"),
+        ("[project.optional-dependencies]\ntest = [1]", "test holds 1, no text"),
+        ("dependency-groups = []", "dependency-groups is [], no table"),
+        ("[dependency-groups]\ntest = 1", "test is 1, no list"),
+        ("[dependency-groups]\ntest = [1]", "the dependency group test holds 1"),
+        ("[dependency-groups]\ntest = [{include-group = []}]", "dependency group test holds"),
+        (f"x = {'[' * 9000}", "nested too deeply"),
+        (f"x = {'9' * 5000}", "too many digits"),
+        (f"tool = 0x{'f' * 9000}", "tool is"),
+    ],
+)
+def test_a_pyproject_of_an_odd_shape_is_one_clear_line(text: str, told: str) -> None:
+    files = _files("lib/__init__.py", "tests/test_a.py", pyproject__toml=text)
+    with pytest.raises(SourceError, match=r"^x: its pyproject\.toml cannot be read") as error:
+        recipe_for("git", "x", files)
+    assert told in str(error.value) and str(error.value).endswith("): correct it")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+
+
 def test_every_known_library_names_a_release_and_can_be_used() -> None:
     assert len(names()) >= 16
     for name in names():

@@ -197,6 +197,9 @@ def test_a_policy_is_read_with_its_defaults():
         ('[gate]\nsecret = "maybe"\n', "gate.secret: .*'block', 'warn' or 'ignore', got 'maybe'"),
         ("gate = 1\n", r"gate is 1: make it a table, \[gate\]"),
         ("[gate\n", "not valid TOML"),
+        (f"x = {'[' * 9000}\n", "not valid TOML"),
+        (f"x = {'9' * 5000}\n", "not valid TOML"),
+        (f"gate = 0x{'f' * 9000}\n", "gate is .*: make it a table"),
     ],
 )
 def test_a_policy_that_does_not_hold_is_one_clear_line(text: str, told: str):

@@ -88,22 +88,78 @@ async def test_scanners_find_what_is_new_whatever_comments_say(repo: Path, tmp_p
     assert Check.SECRET in {f.check for f in report.blocks}
 
 
+TURNS = "import os\n\n\ndef f():\n    return os.environ['PYTHONHASHSEED']\n"
+VARIES = "from turns import f\n\n\ndef test_varies():\n    assert f() not in {seeds}\n"
+
+
 @slow
-async def test_a_flaky_test_is_no_regression_and_a_red_one_no_news(
-    repo: Path, tmp_path: Path, engine
-):
-    put(repo, {"tests/test_red.py": "def test_red():\n    assert False\n"})
+async def test_only_what_varies_without_the_patch_too_is_flaky(repo: Path, tmp_path: Path, engine):
+    put(repo, {"tests/test_red.py": "def test_red():\n    assert False\n", "turns.py": TURNS,
+               "tests/test_varies.py": VARIES.format(seeds="('2',)")})  # fmt: skip
     git(repo, "add", "-A")
-    git(repo, "commit", "-qm", "red")
+    git(repo, "commit", "-qm", "red, and now and then")
     suite, base = await suite_of(repo, tmp_path, engine, repeats=1)
-    flaky = FIXED.replace(
-        "return a * 2",
-        "import os\n    return a * (2 if os.environ['PYTHONHASHSEED'] != '0' else 3)",
-    )
-    found = await compare(suite, edit(base, {"calc.py": flaky}).delta)
-    assert found.flaky == (DOUBLE,) and found.newly_failing == ()
+    wavers = "import os\n    return a * (2 if os.environ['PYTHONHASHSEED'] != '0' else 3)"
+    turned = "return '2' if os.environ['PYTHONHASHSEED'] == '0' else"
+    files = {
+        "calc.py": FIXED.replace("return a * 2", wavers),
+        "turns.py": TURNS.replace("return", turned),
+    }
+    found = await compare(suite, edit(base, files).delta)
+    assert found.flaky == ("tests/test_varies.py::test_varies",)
+    assert found.newly_failing == (DOUBLE,)  # by the patch alone
     assert found.still_failing == ("tests/test_red.py::test_red",)
     assert found.newly_passing == ("tests/test_calc.py::test_add",)
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"pytest.ini": "[pytest]\naddopts = --no-such-option\n"}, "no-such-option"),
+        ({"tests/test_calc.py": "import os\nos._exit(0)\n"}, ""),
+        ({"tests/test_calc.py": f"import no_such_module\n{TESTS}"}, "cannot be imported"),
+        pytest.param(
+            {"pytest.ini": "[pytest]\naddopts = --collect-only\n"}, "no test ran", marks=slow
+        ),
+        pytest.param({"conftest.py": "import nowhere\n"}, "nowhere", marks=slow),
+        pytest.param(
+            {"tests/test_calc.py": TESTS.replace("== 5", "== 5\n    import os; os._exit(0)")},
+            "left early",
+            marks=slow,
+        ),
+        pytest.param(
+            {
+                "tests/test_calc.py": TESTS.replace(
+                    "== 5", "== 5\n    pytest.exit('x', returncode=0)"
+                ).replace("from calc", "import pytest\nfrom calc")
+            },
+            "of its tests",
+            marks=slow,
+        ),
+        pytest.param({"tests/test_calc.py": None}, "", marks=slow),
+    ],
+    ids=["option", "exit", "import", "collect", "conftest", "exit-in-test", "pytest-exit", "none"],
+)
+async def test_a_patched_suite_that_does_not_run_to_its_end_has_not_passed(
+    repo: Path, tmp_path: Path, engine, extra: dict, told: str
+):
+    put(repo, {"tests/test_more.py": "def test_more():\n    assert True\n"})
+    if None not in extra.values():
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "a second module")
+    suite, base = await suite_of(repo, tmp_path, engine, repeats=0)
+    found = await compare(suite, edit(base, {"calc.py": FIXED, **extra}).delta)
+    assert found.outcome is TestsOutcome.COULD_NOT_RUN, found
+    assert found.reason.startswith("with the patch: ") and told in found.reason
+
+
+@slow
+async def test_a_crash_where_all_tests_failed_before_is_told(repo: Path, tmp_path: Path, engine):
+    put(repo, {"tests/test_calc.py": TESTS.replace("== 8", "== 9")})
+    git(repo, "commit", "-aqm", "all of it red")
+    suite, base = await suite_of(repo, tmp_path, engine, repeats=0)
+    found = await compare(suite, edit(base, {"calc.py": "import os\nos._exit(0)\n"}).delta)
+    assert found.outcome is TestsOutcome.COULD_NOT_RUN, found
 
 
 async def test_tests_that_cannot_run_are_never_passed(repo: Path, tmp_path: Path, engine):

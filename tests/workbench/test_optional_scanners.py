@@ -170,7 +170,7 @@ def answering(place: Path, body: str, code: int = 0) -> tuple[str, ...]:
 
 
 def added(repo: Path, texts: dict[str, str]):
-    return audit.new_requirements(edit(read_base(UserGit(repo), dirty=False), texts))
+    return audit.new_requirements(edit(read_base(UserGit(repo), dirty=False), texts))[0]
 
 
 def test_only_what_is_newly_asked_for_is_looked_up(repo: Path):
@@ -187,7 +187,47 @@ def test_only_what_is_newly_asked_for_is_looked_up(repo: Path):
     git(repo, "commit", "-qm", "dependencies")
     more = ADDED["requirements.txt"].replace("2.19.0", "2.20.0")
     assert [str(one) for _, one in added(repo, {"requirements.txt": more})] == ["requests==2.20.0"]
-    assert added(repo, {"calc.py": FIXED, "pyproject.toml": "not TOML ["}) == []
+    assert added(repo, {"calc.py": FIXED}) == []
+
+
+ODD = (
+    ("not TOML [", "at line 1"),
+    ("project = 1\n", "project is 1, no table"),
+    ("dependency-groups = []\n", "dependency-groups is [], no table"),
+    ("[dependency-groups]\ndev = 'click'\n", "dev is 'click', no list"),
+    ("[project]\ndependencies = [1]\n", "1 is listed, and is no requirement"),
+    (f"x = {'[' * 9000}\n", "nested too deeply"),
+    (f"x = {'9' * 5000}\n", "too many digits"),
+    (f"project = 0x{'f' * 9000}\n", "project is"),
+)
+
+
+@pytest.mark.parametrize(("text", "told"), ODD, ids=range(len(ODD)))
+def test_a_manifest_of_an_odd_shape_is_told_and_ends_nothing(repo: Path, text: str, told: str):
+    files = {"pyproject.toml": text, "requirements.txt": "requests==2.19.0\n"}
+    base = read_base(UserGit(repo), dirty=False)
+    found, (unread,) = audit.new_requirements(edit(base, files))
+    assert [path for path, _ in found] == ["requirements.txt"]
+    assert unread.startswith("pyproject.toml cannot be read (") and told in unread
+    # What an old state of it says, that cannot be read, takes nothing away.
+    put(repo, {"pyproject.toml": text})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "odd")
+    new = "[project]\ndependencies = ['click==8.1.0']\n"
+    assert [str(one) for _, one in added(repo, {"pyproject.toml": new})] == ["click==8.1.0"]
+
+
+@pytest.mark.slow
+async def test_a_job_goes_on_over_a_manifest_of_an_odd_shape(repo: Path, tmp_path: Path, engine):
+    gate = await gate_of(repo, tmp_path, engine)
+    clean = {"dependencies": []}
+    gate.tools = Tools(pip_audit=answering(tmp_path, json.dumps(clean)))
+    report = await gate.judge(edit(gate.base, {"pyproject.toml": "project = 1\n"}), "")
+    told = {f.tool: f.message for f in report.warnings if f.check is Check.SCANNER_NOT_RUN}
+    assert told["pip-audit"] == (
+        "pip-audit could not check everything: pyproject.toml cannot be read (project is 1, no "
+        "table)"
+    )
 
 
 async def test_a_known_flaw_is_a_finding_and_the_rest_is_not_taken_for_clean(

@@ -25,6 +25,7 @@ from typing import Any
 from tadpole.errors import SourceError
 from tadpole.repos.files import Files
 from tadpole.task import Recipe
+from tadpole.tomlfile import items, parse_toml, shown, table, texts
 
 _LISTS = ("import_paths", "packages", "test_paths", "pytest_args", "requirements")
 _NOT_UNDER_TEST = re.compile(
@@ -83,13 +84,12 @@ def origin(kind: str, location: str, found: Files) -> Origin:
 def recipe_for(kind: str, location: str, found: Files) -> Recipe:
     """The recipe of a source. Raises SourceError where there are no tests to run."""
     try:
-        project = _pyproject(found)
-        said = _said(project)
+        said = _said(_pyproject(found))
+        base = discover(found)
     except SourceError as error:
         raise SourceError(f"{location}: {error}") from None
     if kind == "pypi" and location in _known():
         said = {**_known()[location], **said}
-    base = discover(found)
     given = {name: tuple(said[name]) for name in _LISTS if name in said}
     env = tuple(sorted((str(k), str(v)) for k, v in said.get("env", {}).items()))
     recipe = replace(base, **given, env=env)
@@ -103,31 +103,40 @@ def recipe_for(kind: str, location: str, found: Files) -> Recipe:
 
 def _said(project: Mapping[str, Any]) -> dict[str, Any]:
     """What the repository itself says, all of it known and of the right kind."""
-    said = project.get("tool", {}).get("tadpole", {})
+    try:
+        said = table(table(project, "tool"), "tadpole")
+    except ValueError as error:
+        raise _odd(error) from None
     for name, value in said.items():
         if name not in (*_LISTS, "env"):
             near = difflib.get_close_matches(name, (*_LISTS, "env"), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_LISTS)}, env"
             raise SourceError(f"its [tool.tadpole] has an unknown key {name}; {hint}")
-        texts = value.values() if isinstance(value, dict) else value
+        held = value.values() if isinstance(value, dict) else value
         right = isinstance(value, dict if name == "env" else list)
-        if not right or not all(isinstance(text, str) for text in texts):
+        if not right or not all(isinstance(text, str) for text in held):
             kind = "a table of texts" if name == "env" else "a list of texts"
-            raise SourceError(f"its [tool.tadpole] {name} is {value!r}: make it {kind}")
+            raise SourceError(f"its [tool.tadpole] {name} is {shown(value)}: make it {kind}")
     return dict(said)
 
 
 def discover(found: Files) -> Recipe:
-    """The best guess from the files alone; ``test_paths`` is empty where there are no tests."""
+    """The best guess from the files alone; ``test_paths`` is empty where there are no tests.
+
+    Raises SourceError where a pyproject.toml cannot be read.
+    """
     project, ini = _pyproject(found), _ini(found)
     packages = _packages(found, "src/")
     root = "src" if packages else "."
-    return Recipe(
-        import_paths=(root,),
-        packages=packages or _packages(found, ""),
-        test_paths=_test_paths(found, project, ini),
-        requirements=_requirements(project, ini),
-    )
+    try:
+        return Recipe(
+            import_paths=(root,),
+            packages=packages or _packages(found, ""),
+            test_paths=_test_paths(found, project, ini),
+            requirements=_requirements(project, ini),
+        )
+    except ValueError as error:
+        raise _odd(error) from None
 
 
 def _packages(found: Files, below: str) -> tuple[str, ...]:
@@ -147,12 +156,11 @@ def _test_paths(
     found: Files, project: Mapping[str, Any], ini: configparser.ConfigParser
 ) -> tuple[str, ...]:
     tests = [path for path in found if _TEST_FILE.fullmatch(PurePosixPath(path).name)]
-    said = _pytest_options(project, ini).get("testpaths", [])
-    for path in said.split() if isinstance(said, str) else said:
-        if not any(t == path or t.startswith(path.rstrip("/") + "/") for t in tests):
-            said = []
-    if said:
-        return tuple(said.split() if isinstance(said, str) else said)
+    said = _words(_pytest_options(project, ini), "testpaths")
+    if said and all(
+        any(t == path or t.startswith(path.rstrip("/") + "/") for t in tests) for path in said
+    ):
+        return tuple(said)
     folders = {_test_folder(path) for path in tests}
     return tuple(sorted(folder for folder in folders if folder))
 
@@ -168,21 +176,26 @@ def _test_folder(path: str) -> str:
 
 def _requirements(project: Mapping[str, Any], ini: configparser.ConfigParser) -> tuple[str, ...]:
     wanted: list[str] = []
-    extras = project.get("project", {}).get("optional-dependencies", {})
-    groups = project.get("dependency-groups", {})
+    extras = table(table(project, "project"), "optional-dependencies")
+    groups = table(project, "dependency-groups")
     for name in _TEST_EXTRAS:
-        wanted += extras.get(name, [])
+        wanted += texts(extras, name)
         wanted += _group(groups, name)
         if ini.has_option("options.extras_require", name):
             wanted += ini.get("options.extras_require", name).splitlines()
     options = _pytest_options(project, ini)
-    addopts = options.get("addopts", "")
-    words = addopts.split() if isinstance(addopts, str) else list(addopts)
+    words = _words(options, "addopts")
     for sign, plugin in _PLUGINS.items():
         if sign in options or any(word == sign or _starts(word, sign) for word in words):
             wanted.append(plugin)
     kept = (line.strip() for line in wanted)
     return tuple(dict.fromkeys(k for k in kept if k and not k.startswith(("#", "-"))))
+
+
+def _words(options: Mapping[str, Any], name: str) -> list[str]:
+    """What pytest takes as one text or as a list of them. Raises ValueError."""
+    said = options.get(name, "")
+    return said.split() if isinstance(said, str) else texts(options, name)
 
 
 def _starts(word: str, sign: str) -> bool:
@@ -191,19 +204,22 @@ def _starts(word: str, sign: str) -> bool:
 
 def _group(groups: Mapping[str, Any], name: str, depth: int = 0) -> list[str]:
     lines: list[str] = []
-    for item in groups.get(name, []):
+    for item in items(groups, name):
         if isinstance(item, str):
             lines.append(item)
-        elif depth < 5 and "include-group" in item:
-            lines += _group(groups, item["include-group"], depth + 1)
+            continue
+        within = item.get("include-group") if isinstance(item, dict) else None
+        if not isinstance(within, str):
+            raise ValueError(f"the dependency group {name} holds {shown(item)}, no requirement")
+        if depth < 5:
+            lines += _group(groups, within, depth + 1)
     return lines
 
 
 def _pytest_options(
     project: Mapping[str, Any], ini: configparser.ConfigParser
 ) -> Mapping[str, Any]:
-    table = project.get("tool", {}).get("pytest", {})
-    merged: dict[str, Any] = {**table.get("ini_options", {})}
+    merged = {**table(table(table(project, "tool"), "pytest"), "ini_options")}
     for section in ("pytest", "tool:pytest"):
         if ini.has_section(section):
             merged.update(ini.items(section))
@@ -212,9 +228,13 @@ def _pytest_options(
 
 def _pyproject(found: Files) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(found, "pyproject.toml"))
-    except tomllib.TOMLDecodeError as error:
-        raise SourceError(f"its pyproject.toml cannot be read ({error}): correct it") from None
+        return parse_toml(_text(found, "pyproject.toml"))
+    except ValueError as error:
+        raise _odd(error) from None
+
+
+def _odd(error: ValueError) -> SourceError:
+    return SourceError(f"its pyproject.toml cannot be read ({error}): correct it")
 
 
 def _ini(found: Files) -> configparser.ConfigParser:

@@ -62,6 +62,7 @@ class TestReport:
     hung: frozenset[str] = frozenset()  # ids that were ended at their limit
     warm: bool = False  # in a process that had loaded the tree before the change
     cpu: float = 0.0  # seconds of processor time; 0 where not measured
+    selected: int | None = None  # tests that collection left to be run; None: it had no end
 
     @property
     def passed(self) -> frozenset[str]:
@@ -193,6 +194,7 @@ def report(lines: Iterable[bytes], result: ExecResult, ids: Sequence[str] | None
         hung=frozenset(hung),
         warm=bool(ended.get("warm")),
         cpu=float(ended.get("cpu", 0.0)),
+        selected=ended.get("collected"),
     )
 
 

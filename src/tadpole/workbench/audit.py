@@ -16,7 +16,6 @@ import re
 import shutil
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from tadpole import process
 from tadpole.task import FileChange
+from tadpole.tomlfile import items, parse_toml, shown, table
 from tadpole.workbench.change import Change
 from tadpole.workbench.finding import Check, Finding, Severity
 
@@ -50,14 +50,24 @@ def program() -> tuple[str, ...]:
     return (found,) if found else ()
 
 
-def new_requirements(change: Change) -> list[tuple[str, Requirement]]:
-    """(path, requirement) that a patch adds or changes, in requirement files and pyproject.toml."""
-    found = []
+def new_requirements(change: Change) -> tuple[list[tuple[str, Requirement]], list[str]]:
+    """(path, requirement) that a patch adds or changes, in requirement files and pyproject.toml.
+
+    And which of these files cannot be read, with the reason.
+    """
+    found, unread = [], []
     for file in change.files:
-        old = {str(one) for one in _requirements(file.side(new=False))}
-        new = {str(one): one for one in _requirements(file.side(new=True))}
+        try:
+            new = {str(one): one for one in _requirements(file.side(new=True))}
+        except ValueError as error:
+            unread.append(f"{file.path} cannot be read ({error})")
+            continue
+        try:
+            old = {str(one) for one in _requirements(file.side(new=False))}
+        except ValueError:
+            old = set()  # then all of it is new
         found += [(file.path, one) for text, one in new.items() if text not in old]
-    return found
+    return found, unread
 
 
 async def audit(argv: Sequence[str], asked: Sequence[tuple[str, Requirement]]) -> Audit:
@@ -110,9 +120,10 @@ def _finding(path: str, name: str, version: str, flaw: dict[str, Any]) -> Findin
 
 
 def _requirements(file: FileChange) -> Iterator[Requirement]:
+    """What one file asks for. Raises ValueError where that cannot be told."""
     text = (file.content or b"").decode("utf-8", "replace")
     name = PurePosixPath(file.path).name
-    lines: Sequence[Any] = ()
+    lines: Sequence[str] = ()
     if _LISTS.fullmatch(name) or PurePosixPath(file.path).parts[:-1][-1:] == ("requirements",):
         joined = text.replace("\\\n", " ")
         lines = [line.partition(" #")[0].partition(" --")[0] for line in joined.splitlines()]
@@ -120,20 +131,24 @@ def _requirements(file: FileChange) -> Iterator[Requirement]:
         lines = _of_project(text)
     for line in lines:
         try:
-            yield Requirement(str(line).strip())
+            yield Requirement(line.strip())
         except InvalidRequirement:
             continue  # an option, a comment, a path: listed by the gate as a new line all the same
+        except RecursionError:  # of a packaging that sets no bound of its own
+            raise ValueError(f"{shown(line)} is nested too deeply") from None
 
 
-def _of_project(text: str) -> list[Any]:
-    try:
-        body = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return []
-    groups = [
-        body.get("build-system", {}).get("requires"),
-        *body.get("dependency-groups", {}).values(),
+def _of_project(text: str) -> list[str]:
+    body = parse_toml(text)
+    project = table(body, "project")
+    groups, extras = table(body, "dependency-groups"), table(project, "optional-dependencies")
+    listed = [
+        *items(table(body, "build-system"), "requires"),
+        *(line for name in groups for line in items(groups, name)),
+        *items(project, "dependencies"),
+        *(line for name in extras for line in items(extras, name)),
     ]
-    project = body.get("project", {})
-    groups += [project.get("dependencies"), *project.get("optional-dependencies", {}).values()]
-    return [line for group in groups if isinstance(group, list) for line in group]
+    for line in listed:
+        if not isinstance(line, str) and not (isinstance(line, dict) and "include-group" in line):
+            raise ValueError(f"{shown(line)} is listed, and is no requirement")
+    return [line for line in listed if isinstance(line, str)]

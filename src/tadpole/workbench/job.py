@@ -2,7 +2,6 @@
 
 import secrets
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tadpole.errors import RunError, UsageError
 from tadpole.outcome import StopReason
 from tadpole.rundir import CONFIG, RunDir
+from tadpole.tomlfile import parse_toml
 from tadpole.trace import Record
 from tadpole.visible import whole
 from tadpole.workbench.gate import Verdict
@@ -91,7 +91,7 @@ def read(directory: Path) -> tuple[RunDir, Job]:
     """Take a job up again. Raises RunError."""
     run = RunDir.open(directory)
     try:
-        body = tomllib.loads((directory / CONFIG).read_text("utf-8"))
+        body = parse_toml((directory / CONFIG).read_text("utf-8"))
         return run, Job.model_validate(body)
     except (OSError, ValueError, ValidationError) as error:
         line = (getattr(error, "strerror", None) or str(error)).splitlines()[0]

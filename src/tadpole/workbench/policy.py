@@ -26,7 +26,6 @@ never from the patched tree.
 
 import difflib
 import shlex
-import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -35,6 +34,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from tadpole.errors import ConfigError
 from tadpole.leaf.approval import Approval, CommandPolicy
 from tadpole.repos.files import Files
+from tadpole.tomlfile import parse_toml, shown
 from tadpole.workbench.finding import Action, Check
 
 FILE = ".tadpole.toml"
@@ -144,8 +144,8 @@ def read_policy(base: Files) -> GateRules:
     if file is None or file.content is None:
         return GateRules()
     try:
-        body = tomllib.loads(file.content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        body = parse_toml(file.content.decode("utf-8"))
+    except ValueError as error:
         raise ConfigError(f"{FILE} is not valid TOML ({error}): correct it and commit") from None
     _refuse_unknown(body, GateRules, "")
     try:
@@ -153,7 +153,7 @@ def read_policy(base: Files) -> GateRules:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        got = f", got {first['input']!r}"
+        got = f", got {shown(first['input'])}"
         raise ConfigError(f"{FILE} {name}: {first['msg']}{got}: correct it and commit") from None
 
 
@@ -168,5 +168,7 @@ def _refuse_unknown(body: Mapping[str, Any], kind: type[BaseModel], where: str) 
         part = field.annotation
         if isinstance(part, type) and issubclass(part, BaseModel):
             if not isinstance(value, dict):
-                raise ConfigError(f"{FILE} {where}{key} is {value!r}: make it a table, [{key}]")
+                raise ConfigError(
+                    f"{FILE} {where}{key} is {shown(value)}: make it a table, [{key}]"
+                )
             _refuse_unknown(value, part, f"{where}{key}.")

@@ -2,8 +2,9 @@
 
 Protects against: a patch that passes because it changed the tests (where it touches tests or
 what configures them, the suite is also run with these files as they were), flaky tests taken for
-results (what changed is run again on both sides), and a run that did not happen taken for one
-that passed: that is an outcome of its own.
+results and results for flaky tests (what changed is run again on both sides; what varies with the
+patch alone is a regression), and a run that did not happen, or not to its end, taken for one that
+passed: that is an outcome of its own.
 
 Does not protect against: patched code that was written to forge the reporter's file from within
 the test process. The reviewer sees such code in the patch.
@@ -30,6 +31,7 @@ _FINE = (TestStatus.PASSED, TestStatus.XFAILED, TestStatus.SKIPPED, TestStatus.X
 _TAIL = 2000
 _LISTED = 200
 _QUICK = 120.0  # seconds of the first runs together
+_DOUBT = 3  # runs of the base, for one with the patch, before what wavers is laid to the patch
 
 
 class TestsOutcome(StrEnum):
@@ -146,7 +148,11 @@ async def compare(
         guarded = None
         if len(old) != len(delta):
             guarded = await suite.run(old)
-        return await _compared(suite, delta, before, after, guarded)
+        found = await _compared(suite, delta, before, after, guarded)
+        if not found.newly_failing and (why := _cut_short(before, after)):
+            could_not = {"outcome": TestsOutcome.COULD_NOT_RUN, "reason": f"with the patch: {why}"}
+            return found.model_copy(update=could_not)
+        return found
     except (SandboxStartError, SandboxDied, OSError, ValueError) as error:
         return said.model_copy(update={"reason": str(error)})
 
@@ -170,23 +176,31 @@ async def _compared(
         broken[True] = _broken(before, guarded)
         gone = {i for i in before.statuses if i not in after.statuses} | set(broken[True])
         broken[False] = [i for i in broken[False] if i not in gone]
-    flaky: list[str] = []
     # Where that is quick the whole suite, because tests may depend on each other.
     quick = seconds < _QUICK
+    lost = list(dict.fromkeys((*broken[False], *broken[True])))
+    wavering: set[str] = set()  # fail and pass with the patch
     for seed in range(1, suite.policy.repeats + 1):
-        was_red = [name for name in fixed if name in before.statuses]
         for applied, ids in ((delta, broken[False]), (kept, broken[True])):
             if ids:
                 again = await suite.run(applied, None if quick else ids, seed)
-                still = _broken(before, again)
-                flaky += [name for name in ids if name not in still]
+                wavering |= set(ids) - set(_broken(before, again))
                 seconds += again.wall
-        if was_red:
-            again = await suite.run((), None if quick else was_red, seed)
-            flaky += [name for name in was_red if name in again.passed]
-            seconds += again.wall
-        broken = {old: [i for i in ids if i not in flaky] for old, ids in broken.items()}
-        fixed = [name for name in fixed if name not in flaky]
+    was_red = [name for name in fixed if name in before.statuses]
+    varying: set[str] = set()  # fail and pass without it: only then it is not the patch
+    for seed in range(1, _DOUBT * suite.policy.repeats + 1):
+        asked = [name for name in lost if name in wavering - varying and name in before.statuses]
+        asked += was_red if seed <= suite.policy.repeats else []
+        if not asked:
+            break
+        again = await suite.run((), None if quick else asked, seed)
+        seconds += again.wall
+        if not _not_run(again):
+            varying |= set(_broken(before, again)) | (set(was_red) & again.passed)
+    flaky = [name for name in lost if name in wavering & varying]
+    flaky += [name for name in was_red if name in varying]
+    broken = {old: [i for i in ids if i not in flaky] for old, ids in broken.items()}
+    fixed = [name for name in fixed if name not in flaky]
     red = [
         name
         for name, status in after.statuses.items()
@@ -217,8 +231,8 @@ def _missing(suite: Suite, why: str) -> str:
 
 
 def _not_run(report: TestReport) -> str:
-    """Why a run of the base says nothing; empty where it does."""
-    last = next(iter(report.output_tail.strip().splitlines()[-1:]), "")
+    """Why a run says nothing; empty where it does."""
+    last = _last_word(report.output_tail)
     if report.reason is not ExecReason.EXITED:
         return f"ended by {report.reason.value}"
     if not report.collected:
@@ -228,6 +242,33 @@ def _not_run(report: TestReport) -> str:
     if report.collection_errors and not report.statuses:
         return f"{len(report.collection_errors)} test modules cannot be imported"
     return ""
+
+
+def _last_word(output: str) -> str:
+    """The last line that names an error; where none does, the last one."""
+    lines = [line.strip() for line in output.strip().splitlines()]
+    return next(iter([line for line in lines if "error: " in line.lower()][-1:] or lines[-1:]), "")
+
+
+def _cut_short(before: TestReport, after: TestReport) -> str:
+    """Why a run with a patch does not tell of all its tests; empty where it does."""
+    if why := _not_run(after):
+        return why
+    if not after.statuses:
+        return f"no test ran any more (exit code {after.exit_code})"
+    for module, message in after.collection_errors.items():
+        if module not in before.collection_errors:
+            return f"{module} cannot be imported: {_last_word(message)}"
+    if _unheard(after) > max(0, _unheard(before)):
+        return f"pytest ended before {_unheard(after)} of its tests"
+    if COMMAND not in after.statuses and after.exit_code not in (0, 1, before.exit_code):
+        return f"pytest left early, with exit code {after.exit_code}"
+    return ""
+
+
+def _unheard(report: TestReport) -> int:
+    """Tests that were to run and of which nothing is told."""
+    return (report.selected or 0) - len(report.statuses)
 
 
 def _broken(before: TestReport, after: TestReport) -> list[str]:

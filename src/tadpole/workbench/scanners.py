@@ -7,6 +7,7 @@ file held before is no finding. A scanner that is not installed or failed is sai
 Does not guard against: what the scanners do not know. They look at touched files alone.
 """
 
+import asyncio
 import importlib.util
 import json
 import secrets
@@ -150,8 +151,9 @@ async def _semgrep(
 
 async def _audit(change: Change, policy: ScannersPolicy, argv: tuple[str, ...]) -> Scan:
     """Nothing where no dependency is new."""
-    asked = audit.new_requirements(change)
-    if not asked:
+    # On a thread, because a hostile file can make it slow.
+    asked, unread = await asyncio.to_thread(audit.new_requirements, change)
+    if not asked and not unread:
         return Scan((), ())
 
     def told(outcome: ScanOutcome, detail: str, found: tuple[Finding, ...] = ()) -> Scan:
@@ -165,8 +167,9 @@ async def _audit(change: Change, policy: ScannersPolicy, argv: tuple[str, ...]) 
         done = await audit.audit(argv, asked)
     except OSError as error:
         return told(ScanOutcome.FAILED, str(error))
-    outcome = ScanOutcome.NOT_CHECKED if done.unknown else ScanOutcome.RAN
-    return told(outcome, done.unknown, done.findings)
+    unknown = "; ".join(filter(None, [*unread, done.unknown]))
+    outcome = ScanOutcome.NOT_CHECKED if unknown else ScanOutcome.RAN
+    return told(outcome, unknown, done.findings)
 
 
 async def _compared(work: "_Scanning") -> Scan:
