@@ -238,6 +238,7 @@ def _register():
             while not file.exists():
                 await asyncio.sleep(0.02)
             yield file
+            file.unlink()  # a later climb has weights of the same number
 
     globals()["TinyAdapter"] = _adapter()
     replica.RolloutReplicaRegistry.register(NAME, _replica)

@@ -76,7 +76,8 @@ def make_job(root: Path, repository: str, store, settings: dict) -> Job:
         {"run.dir": str(root / "run"), "policy.model": str(root / "model"), "tasks.dir": str(made)}
         | settings
     )
-    run = open_run(config)
+    with open_run(config) as run:  # the test owns it: nobody else is here
+        pass
     places = [
         Place(name=t.name, id=t.id, rung=t.rung, part=Part.TRAIN, passes=1, valid=2) for t in tasks
     ]

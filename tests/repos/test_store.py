@@ -290,10 +290,14 @@ HELPER = {
 
 
 async def test_what_is_needed_from_a_git_repository_is_not_taken_for_the_project(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     helper = repository(tmp_path / "helper", HELPER)
-    needs = f"helper @ git+{helper.as_uri()}"
+    # Older pips take no address without a host; git itself goes to the directory instead.
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{tmp_path.as_uri()}/.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://git.invalid/")
+    needs = "helper @ git+https://git.invalid/helper"
     said = f"[tool.tadpole]\nrequirements = ['{needs}']\n"
     project = {
         **PACKAGING,
