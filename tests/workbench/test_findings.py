@@ -112,7 +112,13 @@ def test_what_parsed_and_no_longer_does_is_found():
     (found,) = python_findings(edit(base_of({"a.py": "x = 1\n"}), {"a.py": "x = (\n"}))
     assert found.check is Check.UNPARSABLE
     assert rules({"a.py": "x = (\n"}, {"a.py": "y = (\n"}) == []  # a fixture that never did
-    for deep in ("(" * 50_000, "eval(" + "x." * 3000 + "y)", "f(" + "+".join("a" * 5000) + ")"):
+    for deep in (
+        "(" * 50_000,
+        "x = " + "-" * 7_000 + "1",
+        "x = " + "-" * 70_000 + "1",
+        "eval(" + "x." * 3000 + "y)",
+        "f(" + "+".join("a" * 5000) + ")",
+    ):
         found = python_findings(edit(base_of({}), {"a.py": deep}))
         assert [f.check for f in found] in ([Check.UNPARSABLE], [Check.DANGEROUS_CALL])
 

@@ -54,7 +54,7 @@ def python_findings(change: Change) -> list[Finding]:
     for file in python_files(change.files):
         try:
             found += list(_of_file(file))
-        except RecursionError:
+        except (RecursionError, MemoryError):
             message = "nested too deeply to be read"
             found.append(
                 Finding(
@@ -101,7 +101,9 @@ def _tree(file: FileDelta, *, new: bool) -> tuple[ast.Module | None, str]:
     try:
         return ast.parse(content), ""
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return None, f"does not parse: {str(error).splitlines()[0]}"
+        # A parser that runs out of its stack says nothing at all.
+        first = next(iter(str(error).splitlines()), "nested too deeply")
+        return None, f"does not parse: {first}"
 
 
 def _constructs(tree: ast.Module | None) -> Iterator[_Seen]:
