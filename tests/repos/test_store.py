@@ -293,7 +293,8 @@ async def test_what_is_needed_from_a_git_repository_is_not_taken_for_the_project
     store: Store, tmp_path: Path
 ) -> None:
     helper = repository(tmp_path / "helper", HELPER)
-    needs = f"helper @ git+{helper.as_uri()}"
+    # Older pips want a host in it.
+    needs = f"helper @ git+file://localhost{helper}"
     said = f"[tool.tadpole]\nrequirements = ['{needs}']\n"
     project = {
         **PACKAGING,
