@@ -99,8 +99,7 @@ async def _learn(
     common = {"tasks.dir": tasks}
     careful = {"eval.samples": CAREFUL * load({}, preset=preset).eval.samples}
     config = load({**common, **careful, "run.dir": str(out / "base")}, preset=preset)
-    base = open_run(config)
-    with base.lock():
+    with open_run(config) as base:
         before = await _prepare(
             Job(
                 config,
@@ -165,8 +164,8 @@ async def _prepare(job: Job) -> Scoreboard:
 
 async def _climb(name: str, config: Config, base: RunDir, progress: Progress) -> Climbed:
     """Train and evaluate in processes of their own; the figures are read from the run."""
-    run = open_run(config)
-    _share(base, run)
+    with open_run(config) as run:
+        _share(base, run)
     with progress.task(f"train {name}", total=config.train.updates) as bar:
         watch = asyncio.create_task(_watch(run, bar.update))
         try:

@@ -76,13 +76,12 @@ def make_job(root: Path, repository: str, store, settings: dict) -> Job:
         {"run.dir": str(root / "run"), "policy.model": str(root / "model"), "tasks.dir": str(made)}
         | settings
     )
-    with open_run(config) as run:  # the test owns it: nobody else is here
-        pass
     places = [
         Place(name=t.name, id=t.id, rung=t.rung, part=Part.TRAIN, passes=1, valid=2) for t in tasks
     ]
-    save_split(run, Split(places=tuple(places)))
-    fingerprint = weights_hash(root / "model")
-    note_policy(run, PolicyRow(role=PolicyRole.BEFORE, fingerprint=fingerprint))
+    with open_run(config) as run:
+        save_split(run, Split(places=tuple(places)))
+        fingerprint = weights_hash(root / "model")
+        note_policy(run, PolicyRow(role=PolicyRole.BEFORE, fingerprint=fingerprint))
     workshop = Workshop.open(store.cache, config.sandbox, config.grading.tier)
     return Job(config, run, workshop, Progress.silent())

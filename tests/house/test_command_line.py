@@ -53,6 +53,18 @@ def writer(fifo: Path) -> int:
             time.sleep(0.05)
 
 
+def asleep(pid: int) -> None:
+    """Return once the process waits in the kernel, twice in a row."""
+    deadline, before = time.monotonic() + 30, ""
+    while True:
+        now = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if now == before == "S":
+            return
+        assert time.monotonic() < deadline
+        before = now
+        time.sleep(0.05)
+
+
 def test_help_lists_every_verb_and_loads_no_torch():
     done = tadpole("--help")
     assert done.returncode == 0 and done.stderr == ""
@@ -180,7 +192,8 @@ def test_an_interrupt_is_its_own_exit_code(run: RunDir, sign: signal.Signals, co
         text=True,
         preexec_fn=lambda: signal.signal(sign, signal.SIG_DFL),  # nohup's children ignore one
     )
-    held = writer(fifo)  # from here on the verb reads, and there is nothing to read
+    held = writer(fifo)  # the verb has opened it, and there is nothing to read
+    asleep(process.pid)  # a signal just before a read has begun is seen only after it
     process.send_signal(sign)
     _, err = process.communicate(timeout=120)
     os.close(held)

@@ -79,7 +79,7 @@ def make_job(directory, name, rounds, flags=None):
         "eval.top_k": "0",
     }
     config = load(settings | (flags or {}))
-    with open_run(config) as run:  # the test owns it: nobody else is here
+    with open_run(config) as run:
         pass
     shop = EvenShop(directory, ScriptedEngine(), None, ScriptedGrader(lambda task, delta: True))
     return Job(config, run, shop, Progress.silent())
