@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from tadpole import process
+from tadpole.errors import SandboxError
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes import ladder
 from tadpole.sandboxes.probe import Engine
@@ -152,7 +153,10 @@ async def _podman(rounds: int) -> list[float]:
     program = shutil.which("podman")
     if program is None:
         return []
-    made = await ladder.make(BoxKind.CONTAINER).start(SandboxSpec(tree=Path("/usr/share/doc")))
+    try:
+        made = await ladder.make(BoxKind.CONTAINER).start(SandboxSpec(tree=Path("/usr/share/doc")))
+    except SandboxError:  # installed, and this kernel or its settings refuse it
+        return []
     try:
         listed = process.run([program, "ps", "--latest", "--format", "{{.Names}}"], timeout=30)
         argv = [program, "exec", listed.stdout.decode().strip(), "/bin/true"]
