@@ -1,13 +1,15 @@
 """A climb whose task is to say an even token: real sampling, updates and checkpoints, no box.
 
 Run as a program it climbs in a run directory, to be killed by a test:
-``python climbing.py RUN UPDATES LAG [talk] [killed|once]``; ``killed``: ten times, and then to its
-end; ``once``: soon after its first checkpoint, and then to its end.
+``python climbing.py RUN UPDATES LAG [talk] [killed SECONDS|once]``; ``killed``: ten times within
+about as many seconds, and then to its end; ``once``: soon after its first checkpoint, and then to
+its end.
 """
 
 import asyncio
 import random
 import sys
+import time
 from pathlib import Path
 
 from tadpole.models.adapters import add_adapters
@@ -207,9 +209,12 @@ def main(run, updates, lag, *more):
     if "once" in more:
         saved = run / "checkpoints"
         killed_often(work, lambda: len(checkpoints(saved)), 1, random.Random(5), most=0.1)
-    if "killed" in more:
-        print("kills", killed_often(work, seen, 10, random.Random(5)), flush=True)
+    if "killed" in more:  # and how long the whole takes: the kills are to fall into it
+        most = float(more[more.index("killed") + 1]) / 10
+        print("kills", killed_often(work, seen, 10, random.Random(5), most), flush=True)
+    begun = time.monotonic()
     work()
+    print("took", time.monotonic() - begun, flush=True)
 
 
 if __name__ == "__main__":

@@ -456,12 +456,14 @@ class TestKill:
 
         With several turns, whose pauses are never the same twice, where the policy is repeatable.
         """
-        for name, more in (("whole", ()), ("killed", ("killed",))):
-            process = self.start(tmp_path / name, 4 if how else 12, 0, *how, *more)
+        updates, more = 4 if how else 12, ()
+        for name in ("whole", "killed"):
+            process = self.start(tmp_path / name, updates, 0, *how, *more)
             said, errors = process.communicate(timeout=500)
             assert process.returncode == 0, errors
-        kills = next(line.split()[1] for line in said.splitlines() if line.startswith("kills"))
-        assert int(kills) == 10
+            told = dict(line.split()[:2] for line in said.splitlines())
+            more = ("killed", told["took"])
+        assert int(told["kills"]) == 10
         found = []
         for name in ("whole", "killed"):
             run = RunDir.open(tmp_path / name)

@@ -192,7 +192,7 @@ async def test_a_giant_file_can_be_removed(engine, tree):
     """It was read to find out that it was there, and its box died of that."""
     with open(tree / "gone.bin", "wb") as giant:
         giant.truncate(1100 << 20)  # more than the box's own process may take
-    box = await engine.start(SandboxSpec(tree, limits=Limits(memory=1 << 30)))
+    box = await engine.start(SandboxSpec(tree, limits=Limits(memory=1 << 30, disk=2 << 30)))
     try:
         await bash(box, "rm gone.bin")
         assert await box.delta() == (FileChange("gone.bin", None),)
