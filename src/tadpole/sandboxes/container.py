@@ -192,8 +192,14 @@ def _spawn(engine: Docker, name: str, words: list[str]) -> "Container":
         with theirs:
             argv = [engine.program, *words]
             try:
+                # Not where the user stands: podman's monitor leaves a file where memory ran out.
                 client = spawner().popen(
-                    argv, stdin=theirs, stdout=theirs, stderr=stderr, start_new_session=True
+                    argv,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=stderr,
+                    start_new_session=True,
+                    cwd="/proc",
                 )
             except OSError as error:
                 raise SandboxStartError(f"cannot start {engine.program}: {error}") from error
