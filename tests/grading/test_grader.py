@@ -128,12 +128,12 @@ async def test_a_hang_is_the_changes_fault(grader):
 
 
 @pytest.mark.slow
-async def test_a_run_that_sleeps_ends_by_the_clock_and_is_not_kept(engine, store, tmp_path):
+async def test_a_run_that_sleeps_ends_by_the_clock_and_is_not_kept(engine, grader):
     sleep = GOOD + b"\n\ndef double(a):\n    import time; time.sleep(1000)\n"
-    grader = PytestGrader(engine, store, cache_dir=tmp_path)
-    grade = await grader.grade(new_task(test_seconds=2.0), [FileChange("calc/core.py", sleep)])
-    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
-    assert list(tmp_path.iterdir()) == []  # a busy machine could have been the reason
+    for _ in range(2):  # a busy machine could have been the reason
+        grade = await grader.grade(new_task(test_seconds=2.0), [FileChange("calc/core.py", sleep)])
+        assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+    assert engine.starts == 2
 
 
 async def test_configuration_of_pytest_comes_from_the_start_tree(grader, task):
@@ -280,17 +280,6 @@ async def test_a_cancelled_request_does_not_harm_the_others(grader, engine, task
     assert (await second).resolved
     with pytest.raises(asyncio.CancelledError):
         await first
-
-
-async def test_grades_survive_on_disk(store, task, tmp_path):
-    first, second = CountingEngine(), CountingEngine()
-    grade = await PytestGrader(first, store, cache_dir=tmp_path).grade(task, task.gold)
-    assert await PytestGrader(second, store, cache_dir=tmp_path).grade(task, task.gold) == grade
-    assert (first.starts, second.starts) == (1, 0)
-    for file in tmp_path.rglob("*.json"):
-        file.write_text("{torn")
-    assert (await PytestGrader(second, store, cache_dir=tmp_path).grade(task, task.gold)).resolved
-    assert second.starts == 1
 
 
 async def test_nothing_is_written_to_the_start_tree(grader, tree, task):

@@ -22,10 +22,9 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 from tadpole.errors import SandboxUnavailable, TadpoleError
-from tadpole.grading.cache import GradeCache, grade_key
+from tadpole.grading.cache import grade_key
 from tadpole.grading.challenge import Challenge
 from tadpole.grading.filter import Dropped, installed_modules, split
 from tadpole.grading.report import Verdict
@@ -56,14 +55,13 @@ class PytestGrader:
         store: GradingStore,
         *,
         tier: Tier = Tier.HARDENED,
-        cache_dir: Path | None = None,
         runner: Runner | None = None,
     ) -> None:
         self.tier = tier
         self._engine, self._store = engine, store
         self._runner = runner or Runner(engine, store)
         self._challenge = Challenge(self._runner)
-        self._cache = GradeCache(cache_dir)
+        self._kept: dict[str, Grade] = {}
         self._running: weakref.WeakValueDictionary[str, asyncio.Lock]
         self._running = weakref.WeakValueDictionary()
 
@@ -98,7 +96,7 @@ class PytestGrader:
         key = grade_key(task, parts.accepted, self.tier)
         lock = self._running.setdefault(key, asyncio.Lock())
         async with lock:
-            grade = self._cache.get(key)
+            grade = self._kept.get(key)
             if grade is None:
                 grade = await self._run(task, spec, parts.accepted, key, started)
         if parts.dropped and grade.status is not GradeStatus.INVALID:
@@ -143,7 +141,7 @@ class PytestGrader:
                 seconds=time.monotonic() - started,
             )
             if not verdict.timed_out:
-                self._cache.put(key, grade)
+                self._kept[key] = grade
             return grade
         return _invalid(f"could not be graded in {_ATTEMPTS} attempts: {error}", started)
 
