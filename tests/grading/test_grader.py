@@ -226,6 +226,42 @@ async def test_starts_that_keep_failing_are_invalid_and_not_kept(store, task):
     assert (await grader.grade(task, task.gold)).resolved
 
 
+class Killing(CountingEngine):
+    """The real engine; what is graded in the first ``kills`` boxes is killed."""
+
+    kills = 0
+
+    async def start(self, spec):
+        box = await super().start(spec)
+        if self.starts <= self.kills:
+            await box.write([FileChange("kill", b"")])
+        return box
+
+
+KILLED = FileChange(
+    "calc/core.py",
+    GOOD + b"import os\nif os.path.exists('/repo/kill'): os.kill(os.getpid(), 9)\n",
+)
+
+
+async def test_a_run_that_is_killed_is_made_once_more(store, task):
+    """For the memory that another one took."""
+    engine = Killing()
+    engine.kills = 1
+    assert (await PytestGrader(engine, store).grade(task, [KILLED])).resolved
+    assert engine.starts == 2
+
+
+async def test_a_run_that_is_killed_twice_is_graded_and_not_kept(store, task):
+    engine = Killing()
+    engine.kills = 2
+    grader = PytestGrader(engine, store)
+    grade = await grader.grade(task, [KILLED])
+    assert (grade.status, grade.resolved, engine.starts) == (GRADED, False, 2)
+    assert "exit status 137, no final record" in grade.reason
+    assert (await grader.grade(task, [KILLED])).resolved
+
+
 async def test_no_isolation_stops_everything(store, task):
     engine = CountingEngine([SandboxUnavailable("no user namespaces")])
     with pytest.raises(SandboxUnavailable):

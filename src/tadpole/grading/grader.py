@@ -46,7 +46,8 @@ class PytestGrader:
     May be called concurrently (how much at once is the caller's decision); calls with the same
     task and change share one run, and its grade is kept. ``task.test_seconds`` bounds the
     processor time of a run, and some multiple of it the wall time: a change that hangs is a wrong
-    change, graded as not resolved. As a busy machine can cause the second, that grade is not kept.
+    change, graded as not resolved. As a busy machine can cause the second, that grade is not kept;
+    nor is that of a run that was killed twice, for which it can have too little memory.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class PytestGrader:
                 reason=_one_line(verdict.reason),
                 seconds=time.monotonic() - started,
             )
-            if not verdict.timed_out:
+            if not verdict.timed_out and not verdict.killed:
                 self._kept[key] = grade
             return grade
         return _invalid(f"could not be graded in {_ATTEMPTS} attempts: {error}", started)
