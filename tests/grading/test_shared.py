@@ -2,7 +2,8 @@
 
 import asyncio
 
-from calc_task import GOOD
+import pytest
+from calc_task import GOOD, new_task
 from test_grader import GRADED, NOISE
 
 from tadpole.grading.grader import PytestGrader
@@ -15,6 +16,7 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         "repair": task.gold,
         "nothing": [NOISE],
         "ends itself": [FileChange("calc/core.py", GOOD + b"import os\nos._exit(0)\n")],
+        "crashes": [FileChange("calc/core.py", GOOD + b"import os\nos.kill(os.getpid(), 11)\n")],
         "configured": [
             *task.gold,
             FileChange("pyproject.toml", b"[tool.pytest.ini_options]\naddopts = '-k nothing'\n"),
@@ -30,7 +32,15 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         assert (found.status, found.resolved) == (fresh.status, fresh.resolved), name
         assert (found.failing, found.reason) == (fresh.failing, fresh.reason), name
     assert {grade.status for grade in shared} == {GRADED}
-    assert [grade.resolved for grade in shared] == [True, False, False, True, True]
+    assert [grade.resolved for grade in shared] == [True, False, False, False, True, True]
+
+
+@pytest.mark.slow
+async def test_a_grading_that_sleeps_ends_by_the_clock(grader):
+    sleep = GOOD + b"\n\ndef double(a):\n    import time; time.sleep(1000)\n"
+    task = new_task(test_seconds=1.0)
+    grade = await grader.trusting.grade(task, [FileChange("calc/core.py", sleep)])
+    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
 
 
 class SlowEnd:

@@ -168,5 +168,7 @@ def _answer(whole: ExecResult, fact: dict[str, Any]) -> Ran | NoLayout:
     if "no_layout" in fact:
         return NoLayout(fact["no_layout"])
     said = {"code": fact["code"], "stdout": fact["stdout"], "stderr": fact["stderr"]}
+    reason = ExecReason.TIMEOUT if fact["late"] else ExecReason.EXITED
     report = fact["report"]
-    return dataclasses.replace(whole, **said), None if report is None else base64.b64decode(report)
+    ran = dataclasses.replace(whole, reason=reason, **said)
+    return ran, None if report is None else base64.b64decode(report)
