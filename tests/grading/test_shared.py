@@ -1,13 +1,15 @@
 """Gradings that share a box say what those in boxes of their own say."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from calc_task import GOOD, new_task
+from calc_task import GOOD, FixedStore, new_task
 from test_grader import GRADED, NOISE
 
 from tadpole.grading.grader import PytestGrader
 from tadpole.grading.shared import SharedRunner
+from tadpole.protocols import Limits
 from tadpole.task import FileChange
 
 
@@ -41,6 +43,26 @@ async def test_a_grading_that_sleeps_ends_by_the_clock(grader):
     task = new_task(test_seconds=1.0)
     grade = await grader.trusting.grade(task, [FileChange("calc/core.py", sleep)])
     assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+
+
+class Small(FixedStore):
+    """Boxes of little memory."""
+
+    async def spec(self, task):
+        return replace(await super().spec(task), limits=Limits(memory=400 << 20))
+
+
+async def test_a_grading_that_fills_the_memory_costs_no_other_one_its_grade(engine, tree, task):
+    eater = GOOD + b"held = []\nwhile True: held.append(b'1' * (1 << 23))\n"
+    ours = PytestGrader(engine, Small(tree)).trusting
+    deltas = [task.gold, [FileChange("calc/core.py", eater)], [*task.gold, NOISE], [NOISE]]
+    grades = await asyncio.gather(*(ours.grade(task, delta) for delta in deltas))
+    assert {grade.status for grade in grades} == {GRADED}
+    assert [grade.resolved for grade in grades] == [True, False, True, False]
+    assert grades[1].reason == "ran out of memory"
+    assert engine.starts == 4  # the shared one, and one for each that it left over
+    assert (await ours.grade(task, [*task.gold, FileChange("more.txt", b"")])).resolved
+    assert engine.starts == 5  # a tree that nobody put back is not used again
 
 
 class SlowEnd:
