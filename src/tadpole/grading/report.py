@@ -25,7 +25,8 @@ from tadpole.task import FileChange
 
 _HERE = Path(__file__).parent
 PROGRAM = tuple(
-    (_HERE / name).read_text("utf-8") for name in ("watch.py", "alarm.py", "bootstrap.py")
+    (_HERE / name).read_text("utf-8")
+    for name in ("watch.py", "alarm.py", "guard.py", "bootstrap.py")
 )
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = """
