@@ -25,7 +25,7 @@ from typing import Any
 from tadpole.errors import SandboxStartError, SandboxUnavailable
 from tadpole.protocols import SandboxSpec
 from tadpole.rundir import cache_dir
-from tadpole.sandboxes.errands import Errands
+from tadpole.sandboxes.errands import TRANSFER_SECONDS, Errands
 from tadpole.settings import BoxKind
 
 _counter = itertools.count()
@@ -96,7 +96,8 @@ class HarborPlace:
             await self._box.start(force_build=False)
         except BaseException as error:
             with contextlib.suppress(Exception):  # what kept it from starting is what counts
-                await asyncio.shield(self.end())
+                async with asyncio.timeout(TRANSFER_SECONDS):
+                    await asyncio.shield(self.end())
             if isinstance(error, Exception):
                 raise SandboxStartError(
                     f"Harbor's environment did not start: {_line(error)}"
