@@ -1,12 +1,15 @@
 """Gradings that share a box say what those in boxes of their own say."""
 
 import asyncio
+from dataclasses import replace
 
-from calc_task import GOOD
+import pytest
+from calc_task import GOOD, FixedStore, new_task
 from test_grader import GRADED, NOISE
 
 from tadpole.grading.grader import PytestGrader
 from tadpole.grading.shared import SharedRunner
+from tadpole.protocols import Limits
 from tadpole.task import FileChange
 
 
@@ -15,6 +18,7 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         "repair": task.gold,
         "nothing": [NOISE],
         "ends itself": [FileChange("calc/core.py", GOOD + b"import os\nos._exit(0)\n")],
+        "crashes": [FileChange("calc/core.py", GOOD + b"import os\nos.kill(os.getpid(), 11)\n")],
         "configured": [
             *task.gold,
             FileChange("pyproject.toml", b"[tool.pytest.ini_options]\naddopts = '-k nothing'\n"),
@@ -30,7 +34,35 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         assert (found.status, found.resolved) == (fresh.status, fresh.resolved), name
         assert (found.failing, found.reason) == (fresh.failing, fresh.reason), name
     assert {grade.status for grade in shared} == {GRADED}
-    assert [grade.resolved for grade in shared] == [True, False, False, True, True]
+    assert [grade.resolved for grade in shared] == [True, False, False, False, True, True]
+
+
+@pytest.mark.slow
+async def test_a_grading_that_sleeps_ends_by_the_clock(grader):
+    sleep = GOOD + b"\n\ndef double(a):\n    import time; time.sleep(1000)\n"
+    task = new_task(test_seconds=1.0)
+    grade = await grader.trusting.grade(task, [FileChange("calc/core.py", sleep)])
+    assert (grade.status, grade.resolved, grade.reason) == (GRADED, False, "timed out")
+
+
+class Small(FixedStore):
+    """Boxes of little memory."""
+
+    async def spec(self, task):
+        return replace(await super().spec(task), limits=Limits(memory=400 << 20))
+
+
+async def test_a_grading_that_fills_the_memory_costs_no_other_one_its_grade(engine, tree, task):
+    eater = GOOD + b"held = []\nwhile True: held.append(b'1' * (1 << 23))\n"
+    ours = PytestGrader(engine, Small(tree)).trusting
+    deltas = [task.gold, [FileChange("calc/core.py", eater)], [*task.gold, NOISE], [NOISE]]
+    grades = await asyncio.gather(*(ours.grade(task, delta) for delta in deltas))
+    assert {grade.status for grade in grades} == {GRADED}
+    assert [grade.resolved for grade in grades] == [True, False, True, False]
+    assert grades[1].reason == "ran out of memory"
+    assert engine.starts == 4  # the shared one, and one for each that it left over
+    assert (await ours.grade(task, [*task.gold, FileChange("more.txt", b"")])).resolved
+    assert engine.starts == 5  # a tree that nobody put back is not used again
 
 
 class SlowEnd:

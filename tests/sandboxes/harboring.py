@@ -21,3 +21,13 @@ class CopiedEnvironment(BoxEnvironment):
         empty.mkdir()
         spec = SandboxSpec(tree=empty, mounts=mounts)
         self.sandbox = await BubblewrapEngine().start(spec)
+
+
+class StuckEnvironment(CopiedEnvironment):
+    """Neither starts nor stops."""
+
+    async def start(self, force_build: bool) -> None:
+        raise RuntimeError("no room")
+
+    async def stop(self, delete: bool) -> None:
+        raise RuntimeError("no answer")

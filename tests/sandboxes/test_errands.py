@@ -77,6 +77,21 @@ async def test_a_cancelled_call_ends_the_box(both):
     assert place.ended == 1
 
 
+async def test_a_place_that_does_not_end_changes_no_result(both, tmp_path: Path):
+    box, place = both
+    ends = place.end
+
+    async def fails() -> None:
+        await ends()
+        raise RuntimeError("the service does not answer")
+
+    place.end = fails
+    assert (await box.exec(["true"], timeout=20)).code == 0
+    await box.close()
+    with pytest.raises(SandboxDied, match="is gone: closed"):
+        await box.exec(["true"], timeout=20)
+
+
 async def test_a_place_that_fails_is_no_box(tree: Path):
     class Broken:
         ended = 0
@@ -86,6 +101,7 @@ async def test_a_place_that_fails_is_no_box(tree: Path):
 
         async def end(self) -> None:
             self.ended += 1
+            raise RuntimeError("nor does it end")
 
     place, spec = Broken(), SandboxSpec(tree=tree)
     with pytest.raises(SandboxStartError, match="no space"):

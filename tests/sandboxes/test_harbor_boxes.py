@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tadpole.config import load
-from tadpole.errors import ConfigError, SandboxUnavailable
+from tadpole.errors import ConfigError, SandboxStartError, SandboxUnavailable
 from tadpole.grading.grader import PytestGrader
 from tadpole.outcome import GradeStatus
 from tadpole.pilot import make
@@ -92,6 +92,11 @@ class TestInstalled:
             assert (change.path, change.content) == ("new", b"given\n#!/bin/sh\necho run\n")
         finally:
             await box.close()
+
+    async def test_what_kept_it_from_starting_is_told_though_it_does_not_stop(self, tree: Path):
+        stuck = harbor.HarborEngine("harboring:StuckEnvironment", "python:3.12")
+        with pytest.raises(SandboxStartError, match="did not start: no room"):
+            await stuck.start(SandboxSpec(tree=tree))
 
     async def test_the_host_is_out_of_reach_or_there_is_no_engine(self):
         asked = SandboxConfig(engine=BoxKind.HARBOR, environment=HERE, image="python:3.12")

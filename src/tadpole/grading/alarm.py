@@ -8,18 +8,20 @@ Guards against: changed files that walk frames, collect the process's objects, t
 interpreter's audit events say so before it happens; files that did such things before the change
 are not listened to. Nor does it help them to do it from a file that they write first, or to give
 their code the name of another file. And against new classes whose instances are equal to anything,
-or to any number, text or collection. And against changed files that write over test files, their
-helpers or their data, which would then say something else.
+or to any number, text or collection, however they are made and whatever module they name.
 
 Does not guard against: code that leaves the looking to a function of an unchanged file; instances
-that become equal to much only later; files that are written by a program of their own.
+that become equal to much only later.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import os
 import sys
+import threading
 import time
 import traceback
 import typing
@@ -39,30 +41,34 @@ _TICK = 20_000_000  # ns: a file system's clock is that much behind, and no more
 def open_alarm(
     suspects: Collection[str],
     makers: Collection[str],
+    known: Collection[str],
     tell: Callable[[str], object],
-    busy: list[bool],
+    busy: set[int],
 ) -> None:
     """Call ``tell`` with what code of a suspect file (absolute paths) is about to do.
 
-    ``makers``: those of them that have no business in giving code the name of a file. ``busy``:
-    what one hook does itself is nothing to the others; they share it.
+    ``makers``: those of them that have no business in giving code the name of a file. ``known``:
+    files that no change wrote, however new they are. ``busy``: threads in a hook; what one does
+    itself is nothing to the others, which share it.
     """
     getframe, files, forging = sys._getframe, frozenset(suspects), frozenset(makers)
     through, stat, born = frozenset({inspect.__file__}), os.stat, time.time_ns() - _TICK
     lists = frozenset({traceback.__file__})
+    thread, library = threading.get_ident, os.path.dirname(os.__file__) + "/"
 
     def made_since(file: str) -> bool:
         try:
-            return stat(file).st_ctime_ns > born
+            return file not in known and stat(file).st_ctime_ns > born
         except (OSError, ValueError):
             return True
+
+    def standard(file: str) -> bool:
+        return file.startswith(library) and "-packages/" not in file
 
     def looked(event: str, args: tuple[typing.Any, ...]) -> bool:
         if event == "object.__getattr__":
             return args[1] in _FRAMES
-        if event == "open":
-            return str(args[0]).startswith("/proc/")
-        return event in _LOOKS
+        return event == "open" or event in _LOOKS
 
     def forged(event: str, args: tuple[typing.Any, ...]) -> bool:
         name = args[1] if event in ("compile", "code.__new__") else None
@@ -71,20 +77,21 @@ def open_alarm(
         return name not in files if event == "code.__new__" else not same_text(name, args[0])
 
     def hook(event: str, args: tuple[typing.Any, ...]) -> None:
-        if busy[0] or event not in _HEARD:
+        if event not in _HEARD or (me := thread()) in busy:
             return
-        busy[0] = True
+        busy.add(me)
         try:
             makes = forged(event, args)
             if not makes and not looked(event, args):
                 return
             skipped = through | lists if event == "sys._getframe" else through
+            opens = event == "open"
             frame: typing.Any = getframe(1)
             if event == "marshal.loads" and frame.f_code.co_filename.startswith(_IMPORTS):
                 return
             while frame is not None:
                 file = frame.f_code.co_filename
-                if file not in skipped and file[:1] != "<":
+                if not (file in skipped or file[:1] == "<" or (opens and standard(file))):
                     break
                 frame = frame.f_back
             if frame is None:
@@ -94,84 +101,52 @@ def open_alarm(
                 while frame is not None and frame.f_code.co_filename not in files:
                     frame = frame.f_back
                 guilty = frame is not None
-            if guilty:
+            if guilty and (not opens or below_proc(args)):  # resolved where it matters only
                 tell(event)
         finally:
-            busy[0] = False
+            busy.discard(me)
 
     if files:
         sys.addaudithook(hook)
+
+
+def spots(name: object, dir_fd: object = -1, anywhere: bool = False) -> list[str]:
+    """Absolute paths that a name in an audit event can mean; links in them are not followed.
+
+    ``anywhere``: the event does not say where a relative one begins (``os.open``): at any directory
+    that is open.
+    """
+    if isinstance(name, int):
+        return [os.readlink(f"/proc/self/fd/{name}")]
+    if not isinstance(name, (str, bytes, os.PathLike)):
+        return []
+    text = os.fsdecode(name)
+    if text[:1] == "/":
+        return ["/" + text.lstrip("/")]
+    bases = [os.getcwd()]
+    if isinstance(dir_fd, int) and dir_fd >= 0:
+        bases = [os.readlink(f"/proc/self/fd/{dir_fd}")]
+    elif anywhere:
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the listing itself is one
+                bases.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [os.path.join(base, text) for base in bases]
+
+
+def below_proc(args: tuple[typing.Any, ...]) -> bool:
+    """Whether an event ``open`` is of something in ``/proc``, however it is spelled."""
+    try:
+        found = spots(args[0], anywhere=args[1] is None)
+    except (OSError, ValueError):
+        return False
+    return any(
+        (path + "/").startswith("/proc/")
+        for spot in found
+        for path in (os.path.normpath(spot), os.path.realpath(spot))
+    )
 
 
 _IMPORTS = "<frozen importlib"
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
-# Which of an event's arguments are places that change, or that will have another name to it.
-_PLACES = {
-    **{"os.rename": (0, 1), "os.link": (0, 1), "os.symlink": (1,)},
-    **{"os.remove": (0,), "os.truncate": (0,), "os.rmdir": (0,)},
-}
-
-
-def beside(root: str, ids: list[str]) -> list[str]:
-    """The files that lie beside the tests and below, as they are now."""
-    top = os.path.realpath(root)
-    places = {os.path.dirname(node.split("::", 1)[0]) for node in ids} - {""}
-    found = [os.path.join(top, node.split("::", 1)[0]) for node in ids]
-    for place in places:
-        for folder, _, names in os.walk(os.path.join(top, place)):
-            found += [os.path.join(folder, name) for name in names]
-    return found
-
-
-def open_guard(
-    changed: Collection[str],
-    tests: Collection[str],
-    tell: Callable[[str], object],
-    busy: list[bool],
-) -> None:
-    """Call ``tell`` when code of a changed file is about to write over a file of the tests.
-
-    ``changed``: absolute paths. ``tests``: those of all files beside the tests.
-    """
-    getframe, files, path, fsdecode = sys._getframe, frozenset(changed), os.path, os.fsdecode
-    kept = set(tests)
-    for file in tests:
-        while len(file := path.dirname(file)) > 1:
-            kept.add(file)
-
-    def named(event: str, args: tuple[typing.Any, ...]) -> list[str]:
-        if event == "open":
-            return [path.realpath(fsdecode(args[0]))]
-        names = [args[number] for number in _PLACES[event]]
-        heads = [path.split(fsdecode(name)) for name in names if isinstance(name, (str, bytes))]
-        return [path.join(path.realpath(head), tail) for head, tail in heads]
-
-    def hook(event: str, args: tuple[typing.Any, ...]) -> None:
-        if busy[0]:
-            return
-        if event == "open":
-            if not isinstance(args[2], int) or not args[2] & _WRITES:
-                return
-            if not isinstance(args[0], (str, bytes)):
-                return
-        elif event not in _PLACES:
-            return
-        busy[0] = True
-        try:
-            if kept.isdisjoint(named(event, args)):
-                return
-            frame: typing.Any = getframe(1)
-            while frame is not None and frame.f_code.co_filename not in files:
-                frame = frame.f_back
-            if frame is not None:
-                tell(event)
-        finally:
-            busy[0] = False
-
-    if files:
-        sys.addaudithook(hook)
-
-
 _HEARD = _LOOKS | {"object.__getattr__", "open", "compile", "code.__new__"}
 
 
@@ -204,7 +179,7 @@ def equal_to_all(suspects: Collection[str]) -> str:
         for name, module in list(sys.modules.items())
         if getattr(module, "__file__", None) in suspects
     }
-    queue: list[typing.Any] = [object] if modules else []
+    queue: list[typing.Any] = [object] if suspects else []
     seen = set()
     while queue:
         kind = queue.pop()
@@ -212,15 +187,48 @@ def equal_to_all(suspects: Collection[str]) -> str:
             if other not in seen:
                 seen.add(other)
                 queue.append(other)
-        if kind.__module__ in modules and "__eq__" in vars(kind):
-            try:
-                blank = kind.__new__(kind)
-            except BaseException:  # it needs more than that
-                continue
-            for left, right in probes():
-                try:
-                    if blank == left and blank == right:
-                        return str(kind.__qualname__)
-                except BaseException:  # it needs more than a blank instance has
-                    continue
+        space = vars(kind)
+        if "__eq__" not in space:
+            continue
+        with contextlib.suppress(Exception):  # what is odd about other classes is not ours
+            named = space.get("__module__") in modules
+            if (named or _written_in(space["__eq__"], suspects)) and _equals(kind):
+                return str(kind.__qualname__)
     return ""
+
+
+def _written_in(method: typing.Any, suspects: Collection[str]) -> bool:
+    """Whether a method's code is of those files, or was made at run time, by whomever."""
+    for _ in range(4):  # a mock has whatever is asked of it
+        if hasattr(method, "__code__"):
+            break
+        method = getattr(method, "func", None) or getattr(method, "__func__", None)
+    file = method.__code__.co_filename
+    return file in suspects or file[:1] == "<"
+
+
+def _equals(kind: typing.Any) -> bool:
+    """Whether instances are equal to two unlike values: blank ones, else of a few arguments."""
+    for instance in _instances(kind):
+        whole = True
+        for left, right in probes():
+            try:
+                if instance == left and instance == right:
+                    return True
+            except BaseException:  # it needs more than this one has
+                whole = False
+        if whole:
+            return False
+    return False
+
+
+def _instances(kind: typing.Any) -> typing.Iterator[object]:
+    makers = [functools.partial(base.__new__, kind) for base in kind.__mro__]
+    # Small values: what takes a size makes little of it.
+    makers += [functools.partial(kind, *[value] * n) for n in (0, 1, 2, 3) for value in (1, "1")]
+    for make in makers:
+        made: object = None
+        with contextlib.suppress(BaseException):  # it takes others
+            made = make()
+        if kind in type(made).__mro__:
+            yield made

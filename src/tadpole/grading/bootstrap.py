@@ -1,28 +1,29 @@
 """Runs the expected tests inside the grading box and reports each over a channel of its own.
 
 A program for the box: standard library and pytest, Python 3.8+. Its source (after those of
-:mod:`~tadpole.grading.watch` and :mod:`~tadpole.grading.alarm`) is given to ``python -c``, so
-that no file of it lies in the box; the job comes as JSON on standard input.
+:mod:`~tadpole.grading.watch`, :mod:`~tadpole.grading.alarm` and :mod:`~tadpole.grading.guard`) is
+given to ``python -c``, so that no file of it lies in the box; the job comes as JSON on standard
+input.
 
 Guards against: code under test that wants another verdict and does not know this program. The
 work tree comes on ``sys.path`` after pytest and all that it needs is loaded. Test
-files and conftest files run from bytes that were read before. Each test is observed at its
-function, at pytest's exception record and at the final report, and these must agree. Functions
-of pytest, unittest and builtins are compared after each test. Tests that must fail are mixed in,
-so a run that turns failures into passes gives itself away. Each record carries a keyed hash over
-all records before it, and the exit status is a number that only this run was told.
+files and conftest files become read-only, and run from bytes that were read before. Each test is
+observed at its function, at pytest's exception record and at the final report, and these must
+agree. Functions of pytest, unittest and builtins are compared after each test. Tests that must fail
+are mixed in, so a run that turns failures into passes gives itself away. Each record carries a
+keyed hash over all records before it, and the exit status is a number that only this run was told.
 
 Does not guard against: code that knows this program and searches the process for the key and
-the observers (it runs in the same process, so it can); objects that compare equal to anything;
-helpers of the tests that another program is started to rewrite. No
-program inside one process can guard against all of it; :mod:`tadpole.grading.grader` says where
-a check from outside goes.
+the observers (it runs in the same process, so it can); helpers of the tests that another program is
+started to rewrite. No program inside one process can guard against all of it;
+:mod:`tadpole.grading.grader` says where a check from outside goes.
 """
 
 from __future__ import annotations
 
 import base64
 import builtins
+import contextlib
 import functools
 import gc
 import hashlib
@@ -45,7 +46,8 @@ import pytest
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tadpole.grading.alarm import beside, equal_to_all, open_alarm, open_guard
+    from tadpole.grading.alarm import equal_to_all, open_alarm
+    from tadpole.grading.guard import open_guard, read_tests, used_by
     from tadpole.grading.watch import open_watch, parts_of  # in the box: the same namespace
 
 
@@ -279,22 +281,16 @@ class Pinned:
         return self.content
 
 
-def pin_tests(root: str, ids: list[str]) -> set[str]:
-    """Make pytest run the test files and their conftest files from the bytes they have now.
+def pin_tests(root: str, tests: dict[str, bytes | None]) -> set[str]:
+    """Make pytest run the test files and their conftest files from the bytes they had before.
 
-    The set that is returned fills with the files that were loaded so.
+    The files themselves become read-only. The set that is returned fills with those loaded so.
     """
     loaded: set[str] = set()
-    files = {node.split("::", 1)[0] for node in ids}
-    for file in list(files):
-        parts = file.split("/")[:-1]
-        files |= {"/".join([*parts[:depth], "conftest.py"]) for depth in range(len(parts) + 1)}
-    contents = {}
-    for file in files:
-        path = os.path.join(root, file)
-        if os.path.isfile(path):
-            with open(path, "rb") as stream:
-                contents[path] = stream.read()
+    contents = {path: content for path, content in tests.items() if content is not None}
+    for path in contents:
+        with contextlib.suppress(OSError):
+            os.chmod(path, os.stat(path).st_mode & ~0o222)
     rewriting: typing.Any = _pytest.assertion.rewrite
     rewrite = rewriting._rewrite_test
 
@@ -326,13 +322,15 @@ def main() -> None:
     status, leave = job.pop("status"), os._exit
     # Of processor time: a busy machine does not make a test run too long.
     resource.setrlimit(resource.RLIMIT_CPU, (job["seconds"], job["seconds"] + 2))
-    loaded = pin_tests(root, job["ids"])
+    tests = read_tests(root, job["ids"])
+    loaded = pin_tests(root, tests)
     args = [*job["args"], *dict.fromkeys(node.split("::", 1)[0] for node in job["ids"])]
     os.environ.update(job["env"])
     observer = Observer(job, send, loaded)
-    busy, kept = [False], beside(root, job["ids"])
-    open_guard(job["changed"], kept, functools.partial(send, "wrote"), busy)
-    open_alarm(job["suspects"], job["makers"], functools.partial(send, "alarm"), busy)
+    busy: set[int] = set()
+    used = used_by(root, tests, job["changed"])
+    open_guard(job["changed"], used, functools.partial(send, "wrote"), busy)
+    open_alarm(job["suspects"], job["makers"], tests, functools.partial(send, "alarm"), busy)
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]

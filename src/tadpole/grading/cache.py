@@ -1,20 +1,13 @@
-"""Grades already given, by task and change: in memory, and on disk where a place is named."""
+"""What a grade is kept by: gradings of one key come out the same."""
 
-import contextlib
 import hashlib
-import os
-import secrets
 from collections.abc import Sequence
-from pathlib import Path
-
-from pydantic import ValidationError
 
 from tadpole.grading.report import PROGRAM
 from tadpole.outcome import Tier
 from tadpole.task import FileChange, Task
-from tadpole.trace import Grade
 
-VERSION = 4  # to be raised with every change of the rules outside of the bootstrap
+VERSION = 5  # to be raised with every change of the rules outside of the bootstrap
 
 
 def grader_version() -> str:
@@ -35,37 +28,3 @@ def grade_key(task: Task, accepted: Sequence[FileChange], tier: Tier) -> str:
     for part in parts:
         digest.update(b"%d " % len(part) + part)
     return digest.hexdigest()
-
-
-class GradeCache:
-    """Holds grades that would come out the same again. Safe with other processes beside it."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-        self._memory: dict[str, Grade] = {}
-
-    def get(self, key: str) -> Grade | None:
-        """The grade, or None; an unreadable file is as good as none."""
-        if key not in self._memory and self._directory is not None:
-            with contextlib.suppress(OSError, ValidationError):
-                self._memory[key] = Grade.model_validate_json(self._path(key).read_bytes())
-        return self._memory.get(key)
-
-    def put(self, key: str, grade: Grade) -> None:
-        """Keep a grade. A full disk costs the entry, not the grading."""
-        self._memory[key] = grade
-        if self._directory is None:
-            return
-        with contextlib.suppress(OSError):
-            path = self._path(key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            try:
-                beside.write_text(grade.model_dump_json(), encoding="utf-8")
-                os.replace(beside, path)
-            finally:
-                beside.unlink(missing_ok=True)
-
-    def _path(self, key: str) -> Path:
-        assert self._directory is not None
-        return self._directory / "grades" / key[:2] / f"{key}.json"

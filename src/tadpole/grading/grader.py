@@ -22,10 +22,9 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 from tadpole.errors import SandboxUnavailable, TadpoleError
-from tadpole.grading.cache import GradeCache, grade_key
+from tadpole.grading.cache import grade_key
 from tadpole.grading.challenge import Challenge
 from tadpole.grading.filter import Dropped, installed_modules, split
 from tadpole.grading.report import Verdict
@@ -47,7 +46,8 @@ class PytestGrader:
     May be called concurrently (how much at once is the caller's decision); calls with the same
     task and change share one run, and its grade is kept. ``task.test_seconds`` bounds the
     processor time of a run, and some multiple of it the wall time: a change that hangs is a wrong
-    change, graded as not resolved. As a busy machine can cause the second, that grade is not kept.
+    change, graded as not resolved. As a busy machine can cause the second, that grade is not kept;
+    nor is that of a run that was killed twice, for which it can have too little memory.
     """
 
     def __init__(
@@ -56,14 +56,13 @@ class PytestGrader:
         store: GradingStore,
         *,
         tier: Tier = Tier.HARDENED,
-        cache_dir: Path | None = None,
         runner: Runner | None = None,
     ) -> None:
         self.tier = tier
         self._engine, self._store = engine, store
         self._runner = runner or Runner(engine, store)
         self._challenge = Challenge(self._runner)
-        self._cache = GradeCache(cache_dir)
+        self._kept: dict[str, Grade] = {}
         self._running: weakref.WeakValueDictionary[str, asyncio.Lock]
         self._running = weakref.WeakValueDictionary()
 
@@ -98,7 +97,7 @@ class PytestGrader:
         key = grade_key(task, parts.accepted, self.tier)
         lock = self._running.setdefault(key, asyncio.Lock())
         async with lock:
-            grade = self._cache.get(key)
+            grade = self._kept.get(key)
             if grade is None:
                 grade = await self._run(task, spec, parts.accepted, key, started)
         if parts.dropped and grade.status is not GradeStatus.INVALID:
@@ -142,8 +141,8 @@ class PytestGrader:
                 reason=_one_line(verdict.reason),
                 seconds=time.monotonic() - started,
             )
-            if not verdict.timed_out:
-                self._cache.put(key, grade)
+            if not verdict.timed_out and not verdict.killed:
+                self._kept[key] = grade
             return grade
         return _invalid(f"could not be graded in {_ATTEMPTS} attempts: {error}", started)
 

@@ -25,7 +25,8 @@ from tadpole.task import FileChange
 
 _HERE = Path(__file__).parent
 PROGRAM = tuple(
-    (_HERE / name).read_text("utf-8") for name in ("watch.py", "alarm.py", "bootstrap.py")
+    (_HERE / name).read_text("utf-8")
+    for name in ("watch.py", "alarm.py", "guard.py", "bootstrap.py")
 )
 # The work tree leaves sys.path before anything is imported, and comes back when all is loaded.
 _START = """
@@ -130,7 +131,8 @@ class Verdict:
     status: GradeStatus
     failing: tuple[str, ...]  # expected ids without a proven pass
     reason: str
-    timed_out: bool = False
+    timed_out: bool = False  # by the clock, which a busy machine can cause
+    killed: bool = False  # by the kernel, perhaps for the memory that a neighbour took
     lines: Mapping[str, int] = field(default_factory=dict)  # where failing tests were left
     ended: bool = False  # the tests came to their end: ``failing`` is what they said
 
@@ -159,7 +161,8 @@ def judge(job: Job, result: ExecResult, report: bytes | None) -> Verdict:
         return Verdict(GradeStatus.GRADED, failing or everything, reason)
     if facts.end is None:
         reason = f"the tests did not run to their end: exit status {result.code}, no final record"
-        return Verdict(GradeStatus.GRADED, everything, reason)
+        killed = result.code == 128 + signal.SIGKILL
+        return Verdict(GradeStatus.GRADED, everything, reason, killed=killed)
     if result.code != job.status:
         reason = f"exit status {result.code} contradicts the report"
         return Verdict(GradeStatus.TAMPERED, everything, reason)

@@ -64,8 +64,22 @@ class Runner:
     ) -> Verdict:
         """Run ``ids`` with the files ``tests`` over the change ``accepted``.
 
-        Raises SandboxError or GraderError where it could not be told.
+        Once more where something killed it, which need not be the change's doing. Raises
+        SandboxError or GraderError where it could not be told.
         """
+        verdict = await self._judged(task, spec, accepted, ids, tests)
+        if verdict.killed:
+            return await self._judged(task, spec, accepted, ids, tests)
+        return verdict
+
+    async def _judged(
+        self,
+        task: Task,
+        spec: SandboxSpec,
+        accepted: Sequence[FileChange],
+        ids: Sequence[str],
+        tests: Sequence[FileChange],
+    ) -> Verdict:
         job = job_of(task, spec, ids, accepted)
         now = [change for change in accepted if change not in job.later]
         try:

@@ -3,7 +3,8 @@
 The program that runs the tests, what it is told and how its report is weighed are those of
 :mod:`tadpole.grading.run`. Only the box is not a fresh one: gradings of tasks of one repository
 state run one after the other over its pristine tree, each with its files put in and taken out
-again and in a process forked before any code of the repository was loaded.
+again and in a process forked before any code of the repository was loaded. Where one of them ends
+all of that (it fills the box's memory), each that has no answer yet runs in a box of its own.
 
 Guards against what :mod:`~tadpole.grading.bootstrap` and :mod:`~tadpole.grading.report` do, as far
 as one process goes. Does not guard against: a change that leaves something outside of its files for
@@ -20,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tadpole.errors import GraderError
 from tadpole.grading.report import Job, command
 from tadpole.grading.run import WALL, NoLayout, Ran, Runner, seeded
 from tadpole.protocols import ExecReason, ExecResult, Sandbox, SandboxEngine, SandboxSpec
@@ -35,7 +35,7 @@ class _Asked:
     job: Job
     files: tuple[FileChange, ...]
     seconds: float  # of the task
-    answer: "asyncio.Future[Ran]"
+    answer: "asyncio.Future[Ran | None]"
 
     def told(self) -> dict[str, Any]:
         """As the program in the box reads it."""
@@ -54,7 +54,7 @@ class _Asked:
 
 @dataclasses.dataclass(frozen=True)
 class SharedRunner(Runner):
-    """Runs tests in boxes that stay up while there is work.
+    """Runs tests in boxes that stay up while there is work, and alone what one of these left over.
 
     ``idle``: seconds that a box waits for the next grading.
     """
@@ -82,7 +82,8 @@ class SharedRunner(Runner):
             program = command(self.store.python(task), pristine.workdir)
             bench = benches[key] = _Bench(self.engine, pristine, program, self.idle)
             bench.serving = asyncio.create_task(bench.serve(lambda: benches.pop(key)))
-        return await bench.ask(job, tuple(files.values()), task.test_seconds)
+        ran = await bench.ask(job, tuple(files.values()), task.test_seconds)
+        return ran or await super()._ran(task, spec, job, now, tests)
 
 
 class _Bench:
@@ -100,9 +101,9 @@ class _Bench:
         self._more = asyncio.Event()
         self.serving: asyncio.Task[None] | None = None
 
-    async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> Ran:
-        """What came of one grading. Raises SandboxError, GraderError, NoLayout."""
-        answer: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
+    async def ask(self, job: Job, files: tuple[FileChange, ...], seconds: float) -> Ran | None:
+        """What came of one grading; None: the box broke off. Raises SandboxError, NoLayout."""
+        answer: asyncio.Future[Ran | None] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(job, files, seconds, answer))
         self._more.set()
         return await answer
@@ -116,7 +117,11 @@ class _Bench:
                 taken, self._asked = self._asked, []
                 self._more.clear()
                 box = box or await self._engine.start(self._spec)
-                for one, answer in zip(taken, await self._ran(box, taken), strict=True):
+                answers = await self._ran(box, taken)
+                if None in answers:  # files of one of them still stand in its tree
+                    await box.close()
+                    box = None
+                for one, answer in zip(taken, answers, strict=True):
                     if one.answer.done():
                         continue
                     if isinstance(answer, NoLayout):
@@ -141,7 +146,7 @@ class _Bench:
                 await self._more.wait()
         return bool(self._asked)
 
-    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[Ran | NoLayout]:
+    async def _ran(self, box: Sandbox, asked: Sequence[_Asked]) -> list[Ran | NoLayout | None]:
         out = f"/tmp/gradings-{secrets.token_hex(8)}.jsonl"
         request = {
             "program": self._program,
@@ -155,18 +160,18 @@ class _Bench:
             stdin=json.dumps(request).encode(),
         )
         try:
-            lines = (await box.read(out)).splitlines()
+            lines = (await box.read(out)).split(b"\n")[:-1]  # the last one is empty, or torn
         except OSError:
             lines = []
-        if len(lines) != len(asked) or result.reason is not ExecReason.EXITED:
-            said = (result.stderr.strip().splitlines() or [f"exit status {result.code}"])[-1]
-            raise GraderError(f"gradings in one box broke off: {said[:300]}")
-        return [_answer(result, json.loads(line)) for line in lines]
+        found = [_answer(result, json.loads(line)) for line in lines]
+        return [*found, *[None] * (len(asked) - len(found))]
 
 
 def _answer(whole: ExecResult, fact: dict[str, Any]) -> Ran | NoLayout:
     if "no_layout" in fact:
         return NoLayout(fact["no_layout"])
     said = {"code": fact["code"], "stdout": fact["stdout"], "stderr": fact["stderr"]}
+    reason = ExecReason.TIMEOUT if fact["late"] else ExecReason.EXITED
     report = fact["report"]
-    return dataclasses.replace(whole, **said), None if report is None else base64.b64decode(report)
+    ran = dataclasses.replace(whole, reason=reason, **said)
+    return ran, None if report is None else base64.b64decode(report)

@@ -10,6 +10,7 @@ changes of its own; one that runs as the box's root may change its Python, and a
 """
 
 import asyncio
+import contextlib
 import io
 import tempfile
 import zipfile
@@ -141,7 +142,10 @@ class Errands(Session):
     async def _end(self, why: str) -> None:
         if self._dead is None:
             self._dead = why
-            await self._place.end()
+            # That it does not end costs no answer: it is for whoever lends the place to clear away.
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(TRANSFER_SECONDS):
+                    await self._place.end()
 
 
 class _Far:

@@ -10,6 +10,8 @@ promise, not ours (users, system calls, limits of processes and disk): see
 :mod:`tadpole.sandboxes.errands` for what a call guards against.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import itertools
 import os
@@ -23,7 +25,7 @@ from typing import Any
 from tadpole.errors import SandboxStartError, SandboxUnavailable
 from tadpole.protocols import SandboxSpec
 from tadpole.rundir import cache_dir
-from tadpole.sandboxes.errands import Errands
+from tadpole.sandboxes.errands import TRANSFER_SECONDS, Errands
 from tadpole.settings import BoxKind
 
 _counter = itertools.count()
@@ -65,7 +67,9 @@ class HarborPlace:
         from harbor.models.task.config import EnvironmentConfig, NetworkMode, NetworkPolicy
         from harbor.models.trial.paths import TrialPaths
 
-        self._kept = tempfile.TemporaryDirectory(prefix="tadpole-harbor-")
+        self._kept = tempfile.TemporaryDirectory(
+            prefix="tadpole-harbor-", ignore_cleanup_errors=True
+        )
         name = f"tadpole-{os.getpid()}-{next(_counter)}"
         limits = spec.limits
         try:
@@ -90,11 +94,15 @@ class HarborPlace:
         """Build what is missing and start. Raises SandboxStartError."""
         try:
             await self._box.start(force_build=False)
-        except Exception as error:
-            await self.end()
-            raise SandboxStartError(
-                f"Harbor's environment did not start: {_line(error)}"
-            ) from error
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # what kept it from starting is what counts
+                async with asyncio.timeout(TRANSFER_SECONDS):
+                    await asyncio.shield(self.end())
+            if isinstance(error, Exception):
+                raise SandboxStartError(
+                    f"Harbor's environment did not start: {_line(error)}"
+                ) from error
+            raise
 
     async def run(self, command: str, seconds: float) -> str:
         """See Place."""

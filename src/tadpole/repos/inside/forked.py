@@ -9,15 +9,24 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 _WALL = 5  # deadline by the clock: this many times the processor time, and some seconds
 _SLACK = 20.0
 
 
-def forked(work: Callable[[], int], seconds: float) -> tuple[int | None, float]:
-    """Run ``work`` in a child; its exit status (None: it was killed) and its processor time.
+class Ended(NamedTuple):
+    """How a child ended."""
 
-    ``seconds`` of processor time are allowed. Nothing of the child is left afterwards.
+    code: int  # exit status, or minus the signal that ended it
+    late: bool  # that signal was ours: it was out of time by the clock
+    seconds: float  # of processor time
+
+
+def forked(work: Callable[[], int], seconds: float) -> Ended:
+    """Run ``work`` in a child, which may take ``seconds`` of processor time.
+
+    Nothing of the child is left afterwards.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     pid = os.fork()
@@ -39,13 +48,13 @@ def forked(work: Callable[[], int], seconds: float) -> tuple[int | None, float]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
-def _waited(pid: int, deadline: float) -> tuple[int | None, float]:
+def _waited(pid: int, deadline: float) -> Ended:
     late = False
     while True:
         done, status, used = os.wait4(pid, 0 if late else os.WNOHANG)
         if done:
-            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-            return code, used.ru_utime + used.ru_stime
+            code = os.waitstatus_to_exitcode(status)
+            return Ended(code, late and code == -signal.SIGKILL, used.ru_utime + used.ru_stime)
         left = deadline - time.monotonic()
         if left <= 0:
             late = True

@@ -35,7 +35,7 @@ from typing import Any
 import pytest
 import reporter
 from codecache import keep_code
-from forked import forked, line_of, silence
+from forked import Ended, forked, line_of, silence
 from nursery import Nursery
 from treefiles import changed, keep
 
@@ -67,8 +67,8 @@ class Variants:
                 warm = answer in ("ran", "killed")
                 killed = answer == "killed"
                 if not warm:
-                    status, spent = self._fresh(number)
-                    killed, used = status is None, used + spent
+                    ended = self._fresh(number)
+                    killed, used = ended.code < 0, used + ended.seconds
                 self.write(number, {"warm": warm, "killed": killed, "cpu": round(used, 3)})
         if self.nursery is not None:
             os.close(self.nursery[1])
@@ -78,7 +78,7 @@ class Variants:
         """One fact about a variant. Begins a line of its own: the last one may be torn."""
         os.write(self.out, ("\n" + json.dumps({"variant": number, **fact})).encode())
 
-    def _fresh(self, number: int) -> tuple[int | None, float]:
+    def _fresh(self, number: int) -> Ended:
         variant = self.request["variants"][number]
 
         def work() -> int:
@@ -89,7 +89,7 @@ class Variants:
             reporter.run(request, lambda fact: self.write(number, fact))
             return 0
 
-        found: tuple[int | None, float] = forked(work, variant["seconds"])
+        found: Ended = forked(work, variant["seconds"])
         return found
 
     # --- the nursery -----------------------------------------------------------------------

@@ -14,7 +14,6 @@ import gc
 import importlib
 import json
 import os
-import signal
 import sys
 from typing import Any
 
@@ -45,10 +44,11 @@ def grading(request: Fact, asked: Fact) -> Fact:
         return 0
 
     try:
-        status, _ = forked(work, told["seconds"] + 5)
+        ended = forked(work, told["seconds"] + 5)
         last = max(0, os.fstat(err).st_size - _OUTPUT)
         return {
-            "code": 128 + signal.SIGXCPU if status is None else status,
+            "code": ended.code if ended.code >= 0 else 128 - ended.code,  # as a shell says it
+            "late": ended.late,
             "stdout": os.pread(out, _OUTPUT, 0).decode("utf-8", "replace"),
             "stderr": os.pread(err, _OUTPUT, last).decode("utf-8", "replace"),
             "report": _content(asked["report"]),

@@ -55,9 +55,9 @@ class Nursery:
             if not set(variant["ids"]) <= self.items.keys():
                 os.write(self.answer, b"refused 0\n")
                 continue
-            status, used = forked(partial(self._child, session, number), variant["seconds"])
-            word = {REFUSED: "refused", None: "killed"}.get(status, "ran")
-            os.write(self.answer, f"{word} {used:.3f}\n".encode())
+            ended = forked(partial(self._child, session, number), variant["seconds"])
+            word = "refused" if ended.code == REFUSED else "killed" if ended.code < 0 else "ran"
+            os.write(self.answer, f"{word} {ended.seconds:.3f}\n".encode())
         os._exit(0)
 
     def _child(self, session: pytest.Session, number: int) -> int:
