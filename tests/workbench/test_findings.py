@@ -168,7 +168,15 @@ def test_lines_are_counted():
     assert line_counts(change.files[0]) == (2, 1)
 
 
-@pytest.mark.parametrize("char", ["\u202e", "\u200b", "\u2066", "\x1b", "\x08", "\ufeff", "\ue000"])
+HIDDEN = (
+    "\u202e\u200b\u2066\x1b\x08\ufeff\ue000\u2028\u2029\u034f\u3164\u115f\u1160\uffa0\u2800"
+    "\ufe00\ufe0f\U000e0100\U000e01ef"
+)
+
+
+@pytest.mark.parametrize(
+    "char", [*HIDDEN, "\ufe00", "\ufe0f", "\U000e0100", "\U000e01ef"], ids=ascii
+)
 def test_characters_that_hide_are_found_and_shown(char: str):
     change = edit(base_of({"a.py": "x = 1\n"}), {"a.py": f"x = 1\ny = '{char}'\n"})
     (found,) = odd_text(change)
@@ -176,12 +184,16 @@ def test_characters_that_hide_are_found_and_shown(char: str):
     assert char not in visible(f"a{char}b") and len(visible(f"a{char}b")) > 3
     same = f"y = '{char}'\n"
     assert odd_text(edit(base_of({"a.py": same}), {"a.py": same + "x = 1\n"})) == []
+    (named,) = odd_text(edit(base_of({}), {f"a{char}.py": "x = 1\n"}))
+    assert (named.rule, char in named.message) == ("path", False)
 
 
 def test_ordinary_text_of_the_world_is_not_odd():
-    text = "größer 漢字 café \U0001f600\tx\r\n"
+    text = "größer 漢字 café \U0001f600 \u26a0\ufe0f 1\ufe0f\u20e3\tx\r\n"
     assert odd_text(edit(base_of({}), {"a.txt": text})) == []
-    assert visible("größer 漢字") == "größer 漢字"
+    assert visible("größer 漢字 \u26a0\ufe0f") == "größer 漢字 \u26a0\ufe0f"
+    # What is hidden behind an emoji, a byte a selector, is not its style.
+    assert visible("\u26a0\ufe0f\ufe0f\ufe01") == "\u26a0\ufe0f<U+FE0F><U+FE01>"
     assert visible("a\tb\r\x1b[2J\nc") == "a\\tb\\r\\x1b[2J\\nc"
     assert visible("a\n\tb", lines=True) == "a\n\tb"
     assert visible(b"\xe9".decode("utf-8", "surrogateescape")) == "\\xe9"
