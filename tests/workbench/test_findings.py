@@ -1,5 +1,7 @@
 """What is found in a patch by reading it: one row per kind, and the row that must not be found."""
 
+import time
+
 import pytest
 from making import edit
 
@@ -165,6 +167,17 @@ def test_binary_mode_size_dependency_and_area():
 
 def test_lines_are_counted():
     change = edit(base_of({"a": "1\n2\n3\n"}), {"a": "1\nx\ny\n3\n"})
+    assert line_counts(change.files[0]) == (2, 1)
+
+
+def test_lines_of_a_large_generated_file_are_counted_in_no_time():
+    old = "".join(f"{n % 9}\n" for n in range(50_000))  # every line as often as thousands of others
+    new = "".join(f"{n % 7}\n" for n in range(50_000))
+    start = time.process_time()
+    added, removed = line_counts(edit(base_of({"a": old}), {"a": new}).files[0])
+    assert added == removed > 10_000 and time.process_time() - start < 5
+    around = "x\n" * 50_000
+    change = edit(base_of({"a": f"{around}1\n2\n{around}"}), {"a": f"{around}2\n3\n4\n{around}"})
     assert line_counts(change.files[0]) == (2, 1)
 
 
