@@ -320,6 +320,15 @@ def test_the_error_that_can_be_explained_is_taken_from_a_group(capsys: pytest.Ca
     assert capsys.readouterr().err == "tadpole: two lines\n"
 
 
+@pytest.mark.parametrize("verb", [(), ("tasks",), ("eval",), ("audit",)])
+def test_a_verb_alone_that_has_verbs_below_it_shows_its_help(
+    verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+):
+    done = called(capsys, *verb)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("Usage: tadpole") and done.stderr.count("\n") > 5
+
+
 def test_dotted_settings_are_told_from_options():
     flags, rest = split(
         ["--train.lr", "-1", "a.b", "--x", "--tasks.sources=a,b", "--train.shuffle-rewards", "--y"]
@@ -327,6 +336,10 @@ def test_dotted_settings_are_told_from_options():
     assert flags == {"train.lr": "-1", "tasks.sources": "a,b", "train.shuffle_rewards": True}
     assert rest == ["a.b", "--x", "--y"]
     assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
+    assert split(["--train.lr=1", "--", "--a.b", "c"]) == (
+        {"train.lr": "1"},
+        ["--", "--a.b", "c"],
+    )
 
 
 def test_tasks_doctor_refuses_what_is_no_repository(

@@ -113,6 +113,9 @@ def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     queue = list(args)
     while queue:
         word = queue.pop(0)
+        if word == "--":  # what follows is no option, whatever it looks like
+            rest += [word, *queue]
+            break
         name, equals, value = word.partition("=")
         if not name.startswith("--") or "." not in name:
             rest.append(word)
