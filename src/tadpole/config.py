@@ -38,6 +38,7 @@ from tadpole.settings import (
     TrainConfig,
     WarmupConfig,
 )
+from tadpole.tomlfile import parse_toml
 
 PUBLISHED = "published"  # the preset that changes nothing
 
@@ -296,14 +297,14 @@ def _one_line(error: ValidationError, origin: Mapping[str, str]) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return parse_toml(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such configuration file") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is no text in UTF-8: give a TOML file") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}): give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 
 

@@ -177,7 +177,7 @@ class _Field(ProgressColumn):
 
     def render(self, task: RichTask) -> Text:
         bar = task.fields.get("bar")
-        return Text(self._read(bar) if isinstance(bar, Bar) else "", style=self._style)
+        return Text(visible(self._read(bar)) if isinstance(bar, Bar) else "", style=self._style)
 
 
 _COLUMNS = (

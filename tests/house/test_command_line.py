@@ -5,6 +5,7 @@ In processes of its own where the process matters; else the same entry point is 
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tadpole.cli.main import VERBS, explain, run
 from tadpole.cli.verb import split
 from tadpole.errors import SandboxUnavailable, UsageError
 from tadpole.pilot.taskdir import save
+from tadpole.progress import Progress
 from tadpole.rundir import RunDir
 from tadpole.sandboxes.binaries import bubblewrap
 
@@ -150,6 +152,35 @@ def test_show_lists_tasks_and_shows_one(tmp_path: Path, capsys: pytest.CaptureFi
     assert [row["name"] for row in json.loads(done.stdout)] == ["boltons-0000", "boltons-0001"]
     done = called(capsys, "tasks", "show", tmp_path / "boltons-0001", "--gold")
     assert "+x = 2" in done.stdout and "rung 3" in done.stdout
+
+
+def test_what_a_task_of_others_says_moves_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    save(make_task(0, text="clear\x1b[2J and\x9b1A up"), tmp_path)
+    done = called(capsys, "tasks", "show", tmp_path / "boltons-0000")
+    assert "rung 0: clear\\x1b[2J and<U+009B>1A up\n" in done.stdout
+
+
+def test_what_a_repository_is_called_moves_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    odd = tmp_path / "my\x1b[2Jproject"
+    odd.mkdir()
+    (odd / "pyproject.toml").write_text("project = 1\n")
+    done = called(capsys, "tasks", "doctor", odd)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "my\\x1b[2Jproject" in done.stdout
+
+
+def test_a_bar_shows_what_others_wrote_and_obeys_none_of_it():
+    leader, follower = pty.openpty()
+    with open(follower, "w") as screen, Progress(screen).task("tests", total=2) as bar:
+        bar.advance(note="test_\x1b]0;mine\x07")
+        time.sleep(0.5)
+    seen = os.read(leader, 1 << 16)
+    os.close(leader)
+    assert b"test_\\x1b]0;mine" in seen and b"\x1b]0;mine" not in seen
 
 
 def test_a_budget_is_short_for_its_setting(capsys: pytest.CaptureFixture[str]):
@@ -289,6 +320,15 @@ def test_the_error_that_can_be_explained_is_taken_from_a_group(capsys: pytest.Ca
     assert capsys.readouterr().err == "tadpole: two lines\n"
 
 
+@pytest.mark.parametrize("verb", [(), ("tasks",), ("eval",), ("audit",)])
+def test_a_verb_alone_that_has_verbs_below_it_shows_its_help(
+    verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+):
+    done = called(capsys, *verb)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("Usage: tadpole") and done.stderr.count("\n") > 5
+
+
 def test_dotted_settings_are_told_from_options():
     flags, rest = split(
         ["--train.lr", "-1", "a.b", "--x", "--tasks.sources=a,b", "--train.shuffle-rewards", "--y"]
@@ -296,6 +336,10 @@ def test_dotted_settings_are_told_from_options():
     assert flags == {"train.lr": "-1", "tasks.sources": "a,b", "train.shuffle_rewards": True}
     assert rest == ["a.b", "--x", "--y"]
     assert split(["--train.shuffle_rewards", "false"])[0] == {"train.shuffle_rewards": "false"}
+    assert split(["--train.lr=1", "--", "--a.b", "c"]) == (
+        {"train.lr": "1"},
+        ["--", "--a.b", "c"],
+    )
 
 
 def test_tasks_doctor_refuses_what_is_no_repository(

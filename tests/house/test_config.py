@@ -86,6 +86,8 @@ def test_a_bad_setting_is_one_line_that_helps(flags: dict[str, str], line: str):
         ("[train]\nlrr = 1\n", "unknown setting train.lrr in"),
         ("lr = 1\n", "unknown setting lr in"),
         ("[train\n", "is not valid TOML"),
+        pytest.param(f"x = {'[' * 9000}", "is not valid TOML: nested too deeply", id="deep"),
+        pytest.param(f"x = {'9' * 5000}", "is not valid TOML: a number with too many", id="giant"),
         ("train = 3\n", "unknown setting train in"),
         ("[train.deep]\nlr = 1\n", "unknown setting train.deep"),
         ("[train]\nlr = [1]\n", "train.lr (from "),

@@ -1,6 +1,8 @@
 """A model directory is loaded whole, or refused in one line."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,6 +76,23 @@ def test_truncated_weights(directory):
 def test_broken_config(directory, text):
     (directory / "config.json").write_text(text)
     refused(directory)
+
+
+def test_code_that_lies_beside_the_weights_is_not_run_even_where_one_would_say_yes(
+    directory, tmp_path
+):
+    mark = tmp_path / "ran"
+    config = json.loads((directory / "config.json").read_text())
+    auto = {"AutoConfig": "beside.Config", "AutoModelForCausalLM": "beside.Model"}
+    (directory / "config.json").write_text(
+        json.dumps(config | {"model_type": "theirs", "auto_map": auto})
+    )
+    (directory / "beside.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    code = f"from tadpole.models.loading import load_model; load_model({str(directory)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="y\n" * 5, capture_output=True, text=True, check=False
+    )
+    assert not mark.exists() and "ModelError: cannot load the model" in done.stderr, done.stderr
 
 
 def test_no_model_at_all(tmp_path):

@@ -92,6 +92,8 @@ COMPOSE = {"environment/docker-compose.yaml": "services: {}\n"}
     "changed, reason",
     [
         ({"task.toml": "schema = ["}, ImportReason.NO_TASK),
+        pytest.param({"task.toml": f"x = {'[' * 9000}"}, ImportReason.NO_TASK, id="deep"),
+        ({"task.toml": "environment = 3"}, ImportReason.NO_TASK),
         ({"instruction.md": None}, ImportReason.NO_TASK),
         ({"task.toml": SETTINGS + "[[steps]]\nname = 'a'\n"}, ImportReason.STEPS),
         (COMPOSE, ImportReason.COMPOSE),

@@ -140,6 +140,15 @@ def damaged(place, name, old, new):
         ("task.toml", b"\nformat = 1", b"\nformat = 9", "has task format 9"),
         ("task.toml", b"[metadata.tadpole]", b"[metadata.other]", "format is missing"),
         ("task.toml", b"schema_version", b"schema version", "no tadpole task"),
+        pytest.param(
+            *("task.toml", b"schema_version =", b"x = " + b"[" * 9000, "task: nested too deeply"),
+            id="deep",
+        ),
+        pytest.param(
+            *("task.toml", b"\nformat = 1", b"\nformat = " + b"9" * 5000, "task: a number with"),
+            id="giant",
+        ),
+        ("task.toml", b"[metadata.tadpole.recipe]", b"[[metadata.tadpole.recipe]]", "incomplete"),
         ("task.toml", b"rung = 6\ntest", b"rung = 0\ntest", "was changed"),
         ("task.toml", b"rung = 6\ntest", b"rung = 5\ntest", "was changed"),
         ("task.toml", b'"tests/old.py"', b'"../old.py"', "outside the work tree"),

@@ -99,6 +99,22 @@ async def test_a_library_that_ends_the_process_on_import(
     assert not report.finished
 
 
+async def test_a_test_that_ends_the_run_has_not_passed(
+    store: Store, snapshot: Snapshot, box: Sandbox
+) -> None:
+    text = (
+        b"import pytest\n\n\ndef test_before():\n    pass\n\n\n"
+        b"def test_ends():\n    pytest.exit('enough', returncode=0)\n"
+    )
+    await box.write([FileChange("tests/test_exit.py", text)])
+    asked = [f"tests/test_exit.py::{name}" for name in ("test_before", "test_ends")]
+    report = await run_tests(box, snapshot.recipe, store.python(snapshot), asked)
+    assert dict(report.statuses) == {
+        asked[0]: TestStatus.PASSED,
+        asked[1]: TestStatus.MISSING,
+    }
+
+
 async def test_a_thread_that_a_test_leaves_behind_is_not_waited_for(
     store: Store, snapshot: Snapshot, box: Sandbox
 ) -> None:

@@ -168,6 +168,21 @@ def test_changes_that_were_not_committed_are_no_parent(repo: Path):
     assert (repo / "calc.py").read_text() == "# mine\n" + FIXED
 
 
+def test_a_branch_would_lack_what_was_not_committed_in_any_file(repo: Path):
+    put(repo, {"helper.py": "ONE = 1\n"})  # the change does not touch it, and needs it
+    needs = {"calc.py": FIXED + "\n\nfrom helper import ONE\n"}
+    made = approved(repo, needs, dirty=True)
+    before = census(repo)
+    with pytest.raises(UsageError, match="not committed, which a branch would lack: commit them"):
+        apply.to_branch(made, UserGit(repo), "b", WHEN)
+    assert census(repo) == before
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "mine")
+    made = approved(repo, needs, dirty=True)  # by now the work tree is what is committed
+    apply.to_branch(made, UserGit(repo), "b", WHEN)
+    assert git(repo, "show", "b:helper.py") == "ONE = 1"
+
+
 @pytest.mark.parametrize("name", ["change.json", "patch.diff", "passport.json"])
 def test_a_proposal_that_was_changed_does_not_verify(repo: Path, name: str):
     made = approved(repo, {"calc.py": FIXED})

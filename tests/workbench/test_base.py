@@ -142,6 +142,16 @@ def test_submodules_are_told_and_left_out(repo: Path, tmp_path: Path):
     assert read_base(UserGit(repo), dirty=False).notes == ("submodule sub left out",)
 
 
+def test_a_repository_inside_is_told_and_left_out(repo: Path):
+    put(repo, {"vendor/inner/a.py": "a = 1\n", "vendor/b.py": "b = 1\n"})
+    git(repo / "vendor/inner", "init", "-q")
+    git(repo / "vendor/inner", "add", "-A")
+    git(repo / "vendor/inner", "commit", "-qm", "inner")
+    base = read_base(UserGit(repo), dirty=True)
+    assert base.notes == ("'vendor/inner/' left out: a repository of its own",)
+    assert "vendor/b.py" in base.files and "vendor/inner/a.py" not in base.files
+
+
 def test_what_is_no_repository_is_one_clear_line(tmp_path: Path, repo: Path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(SourceError, match="in no git repository"):

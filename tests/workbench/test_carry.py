@@ -80,3 +80,23 @@ def test_at_a_terminal_apply_offers_to_judge_what_moved_anew(repo: Path):
     code, said = at_terminal(repo, "y\nq\n", "apply", made.id)
     assert code == 1 and "Judge it anew" in said and "# mine" in said, said
     assert (repo / "calc.py").read_text() == f"# mine\n{BUGGY}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("branch", [(), ("--branch", "fix")], ids=["work tree", "branch"])
+def test_what_is_judged_anew_and_approved_is_applied(repo: Path, branch: tuple[str, ...]):
+    put(repo, {".tadpole.toml": "[tests]\ncommand = 'true'\n"})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "policy")
+    made = proposed(repo, edit(read_base(UserGit(repo), dirty=False), {"calc.py": FIXED}))
+    decide(made, SigningKey.open(config_dir()), Ruling.APPROVED, "somebody", "")
+    put(repo, {"calc.py": f"# mine\n{BUGGY}"})
+    git(repo, "commit", "-aqm", "moved on")
+    code, said = at_terminal(repo, "y\na\n", "apply", made.id, *branch)
+    assert code == 0 and "next: tadpole apply" not in said, said
+    wanted = f"# mine\n{FIXED}"
+    if branch:
+        assert git(repo, "show", "fix:calc.py") == wanted.strip()
+        assert (repo / "calc.py").read_text() == f"# mine\n{BUGGY}"
+    else:
+        assert "wrote calc.py" in said and (repo / "calc.py").read_text() == wanted

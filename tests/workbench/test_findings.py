@@ -1,5 +1,7 @@
 """What is found in a patch by reading it: one row per kind, and the row that must not be found."""
 
+import time
+
 import pytest
 from making import edit
 
@@ -111,7 +113,11 @@ def test_a_stronger_test_is_no_weakening():
 def test_what_parsed_and_no_longer_does_is_found():
     (found,) = python_findings(edit(base_of({"a.py": "x = 1\n"}), {"a.py": "x = (\n"}))
     assert found.check is Check.UNPARSABLE
-    assert rules({"a.py": "x = (\n"}, {"a.py": "y = (\n"}) == []  # a fixture that never did
+    # A fixture that never did is no fault of the patch, but nobody has looked at it.
+    (never,) = python_findings(edit(base_of({"a.py": "x = (\n"}), {"a.py": "y = (\n"}))
+    assert (never.check, never.path) == (Check.SCANNER_NOT_RUN, "a.py")
+    assert "as before the patch" in never.message
+    assert rules({"a.py": "x = (\n"}, {"a.py": None}) == []
     for deep in (
         "(" * 50_000,
         "x = " + "-" * 7_000 + "1",
@@ -164,7 +170,24 @@ def test_lines_are_counted():
     assert line_counts(change.files[0]) == (2, 1)
 
 
-@pytest.mark.parametrize("char", ["\u202e", "\u200b", "\u2066", "\x1b", "\x08", "\ufeff", "\ue000"])
+def test_lines_of_a_large_generated_file_are_counted_in_no_time():
+    old = "".join(f"{n % 9}\n" for n in range(50_000))  # every line as often as thousands of others
+    new = "".join(f"{n % 7}\n" for n in range(50_000))
+    start = time.process_time()
+    added, removed = line_counts(edit(base_of({"a": old}), {"a": new}).files[0])
+    assert added == removed > 10_000 and time.process_time() - start < 5
+    around = "x\n" * 50_000
+    change = edit(base_of({"a": f"{around}1\n2\n{around}"}), {"a": f"{around}2\n3\n4\n{around}"})
+    assert line_counts(change.files[0]) == (2, 1)
+
+
+HIDDEN = (
+    "\u202e\u200b\u2066\x1b\x08\ufeff\ue000\u2028\u2029\u034f\u3164\u115f\u1160\uffa0\u2800"
+    "\ufe00\ufe0f\U000e0100\U000e01ef"
+)
+
+
+@pytest.mark.parametrize("char", HIDDEN, ids=ascii)
 def test_characters_that_hide_are_found_and_shown(char: str):
     change = edit(base_of({"a.py": "x = 1\n"}), {"a.py": f"x = 1\ny = '{char}'\n"})
     (found,) = odd_text(change)
@@ -172,12 +195,16 @@ def test_characters_that_hide_are_found_and_shown(char: str):
     assert char not in visible(f"a{char}b") and len(visible(f"a{char}b")) > 3
     same = f"y = '{char}'\n"
     assert odd_text(edit(base_of({"a.py": same}), {"a.py": same + "x = 1\n"})) == []
+    (named,) = odd_text(edit(base_of({}), {f"a{char}.py": "x = 1\n"}))
+    assert (named.rule, char in named.message) == ("path", False)
 
 
 def test_ordinary_text_of_the_world_is_not_odd():
-    text = "größer 漢字 café \U0001f600\tx\r\n"
+    text = "größer 漢字 café \U0001f600 \u26a0\ufe0f 1\ufe0f\u20e3\tx\r\n"
     assert odd_text(edit(base_of({}), {"a.txt": text})) == []
-    assert visible("größer 漢字") == "größer 漢字"
+    assert visible("größer 漢字 \u26a0\ufe0f") == "größer 漢字 \u26a0\ufe0f"
+    # What is hidden behind an emoji, a byte a selector, is not its style.
+    assert visible("\u26a0\ufe0f\ufe0f\ufe01") == "\u26a0\ufe0f<U+FE0F><U+FE01>"
     assert visible("a\tb\r\x1b[2J\nc") == "a\\tb\\r\\x1b[2J\\nc"
     assert visible("a\n\tb", lines=True) == "a\n\tb"
     assert visible(b"\xe9".decode("utf-8", "surrogateescape")) == "\\xe9"

@@ -17,6 +17,7 @@ from tadpole.workbench.places import config_dir, work_dir
 from tadpole.workbench.policy import TestsPolicy
 from tadpole.workbench.proposal import load
 from tadpole.workbench.regression import Suite, TestsOutcome, compare
+from tadpole.workbench.scanners import ScanOutcome
 from tadpole.workbench.solve import Bench, solve
 from tadpole.workbench.usergit import UserGit
 
@@ -86,6 +87,30 @@ async def test_scanners_find_what_is_new_whatever_comments_say(repo: Path, tmp_p
     assert ("B602", lines.index("    subprocess.Popen(y, shell=True)  # nosec") + 1) in bandit
     assert not any("subprocess.call" in lines[line - 1] for _, line in bandit)
     assert Check.SECRET in {f.check for f in report.blocks}
+
+
+async def test_files_that_a_scanner_does_not_read_are_named(repo: Path, tmp_path: Path, engine):
+    put(repo, {"old.py": "x = (\n", ".tadpole.toml": NO_TESTS})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "what bandit never read")
+    gate = await gate_of(repo, tmp_path, engine)
+    key = "AKIA" + "IOSFODNN7EXAMPLF"
+    hidden = {
+        "old.py": "y = (\n",
+        "poetry.lock": key,
+        "a.svg": key,
+        "swagger/b.py": f"KEY = '{key}'\n",
+        "latin.txt": b"caf\xe9 " + key.encode(),
+    }
+    report = await gate.judge(edit(gate.base, {"calc.py": FIXED, **hidden}), "")
+    runs = {run.tool: run for run in report.scanners}
+    assert {run.outcome for run in runs.values()} == {ScanOutcome.NOT_CHECKED}
+    assert "old.py (syntax error" in runs["bandit"].detail
+    secrets = runs["detect-secrets"].detail
+    assert {name for name in hidden if name in secrets} == hidden.keys() - {"old.py"}
+    assert "calc.py" not in secrets and "latin.txt (not UTF-8)" in secrets
+    told = [f.message for f in report.warnings if f.check is Check.SCANNER_NOT_RUN]
+    assert any("detect-secrets could not check everything: not read: a.svg" in t for t in told)
 
 
 TURNS = "import os\n\n\ndef f():\n    return os.environ['PYTHONHASHSEED']\n"

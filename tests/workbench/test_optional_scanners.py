@@ -46,6 +46,13 @@ for folder, _, names in os.walk("."):
                 found.append({"check_id": "rules.no-eval", "path": path, "start": {"line": number},
                               "extra": {"severity": "ERROR", "message": "eval runs it"}})
 broken = [] if "rules:" in text else [{"level": "error", "message": "invalid rules"}]
+for folder, _, names in os.walk("."):
+    for name in names:
+        path = os.path.join(folder, name)
+        if "x = (" in open(path).read():
+            broken.append({"level": "warn", "path": path, "message": "Syntax error\nat line 1"})
+        if os.path.getsize(path) > 1_000_000:
+            assert sys.argv[sys.argv.index("--max-target-bytes") + 1] == "0"
 print(json.dumps({"results": found, "errors": broken}))
 """
 
@@ -119,6 +126,16 @@ async def test_rules_that_are_broken_are_no_clean_scan(repo: Path, tmp_path: Pat
     run, found = await scanned(repo, tmp_path, engine, fake, {"calc.py": MORE}, "nonsense\n")
     assert (run.outcome, found) == (ScanOutcome.FAILED, [])
     assert "invalid rules" in run.detail
+
+
+async def test_what_semgrep_did_not_read_is_named(repo: Path, tmp_path: Path, engine, fake):
+    more = {"odd.py": "x = (\n", "large.py": "y = 1\n" * 200_000}
+    run, found = await scanned(repo, tmp_path, engine, fake, {"calc.py": MORE, **more})
+    assert (run.outcome, run.detail) == (
+        ScanOutcome.NOT_CHECKED,
+        "not read: odd.py (Syntax error at line 1)",
+    )
+    assert [f.path for f in found] == ["calc.py"]  # what it did find counts all the same
 
 
 @pytest.mark.slow

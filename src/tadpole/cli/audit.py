@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tadpole.cli.verb import tell
 from tadpole.config import saved
 from tadpole.rundir import CONFIG, RunDir
 
@@ -27,5 +28,8 @@ def provenance(run: Path, as_json: bool) -> int:
     from tadpole.rl.provenance import told
 
     found = walk(rundir, saved(rundir.path / CONFIG).train.max_lag)
-    click.echo(printed(found) if as_json else told(found))
+    if as_json:
+        click.echo(printed(found))
+    else:
+        tell(told(found))
     return int(bool(found.violation))

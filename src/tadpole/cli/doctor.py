@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tadpole.cli.verb import tell
 from tadpole.errors import SandboxError
 from tadpole.rundir import cache_dir
 from tadpole.servers.finding import Finding
@@ -60,7 +61,7 @@ def command(
         findings.append(finding)
         if not as_json:
             fix = f"\n{'':<15}-> {finding.fix}" if finding.fix else ""
-            click.echo(f"{finding.mark} {finding.name:<11} {finding.detail}{fix}")
+            tell(f"{finding.mark} {finding.name:<11} {finding.detail}{fix}")
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     return 0 if all(finding.ok for finding in findings) else 3

@@ -29,6 +29,10 @@ from tadpole.errors import TadpoleError
 from tadpole.visible import visible
 
 INTERRUPTED = 130
+# click before 8.2 prints that help itself.
+_NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
 INFRASTRUCTURE = 3
 UNUSABLE = (  # a path that was given, not a defect of ours
     errno.EACCES,
@@ -116,6 +120,9 @@ def run(args: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as ended:
         return ended.exit_code
+    except _NO_ARGUMENTS as error:  # a verb that only has verbs below it: its help, as it is
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -37,8 +37,8 @@ def command(
 ) -> int:
     """Show a proposal (default: the best of the newest job) and take a person's decision.
 
-    Approve it, reject it with a reason, or ask again with a comment. Exit code 1 where it is
-    not approved.
+    Approve it, reject it with a reason, or ask again with a comment. Exit code 1 where you do
+    not approve it; --show and --json, which ask nothing, end with 0.
     """
     from tadpole.workbench.proposal import find, load
 
@@ -55,8 +55,11 @@ def command(
     return in_terminal(place, directory, ask=not only_show)
 
 
-def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
-    """Show a proposal and ask; exit code 1 where it is not approved."""
+def in_terminal(place: Here, directory: Path, *, ask: bool = True, applies: bool = False) -> int:
+    """Show a proposal and ask; exit code 1 where it is not approved.
+
+    ``applies``: the verb itself goes on to apply it, so it is not told as what to type next.
+    """
     from rich.console import Console
 
     from tadpole.errors import UsageError
@@ -78,7 +81,8 @@ def in_terminal(place: Here, directory: Path, *, ask: bool = True) -> int:
         return 1
     ruling, reason = found
     review.decide(proposal, place.key, ruling, review.reviewer_name(), reason)
-    _next(proposal, ruling)
+    if not (applies and ruling is Ruling.APPROVED):
+        _next(proposal, ruling)
     return 0 if ruling is Ruling.APPROVED else 1
 
 
@@ -96,9 +100,10 @@ def _on_page(place: Here, proposal: "Proposal") -> int:
     return 0 if ruling is Ruling.APPROVED else 1
 
 
-def anew(place: Here, directory: Path) -> int:
-    """Judge a proposal on what is there now, show it, and ask; as :func:`in_terminal`."""
-    return in_terminal(place, _revalidated(place, directory, None))
+def anew(place: Here, directory: Path) -> Path | None:
+    """Judge a proposal on what is there now, show it, and ask; where it is then, if approved."""
+    made = _revalidated(place, directory, None)
+    return made if in_terminal(place, made, applies=True) == 0 else None
 
 
 def _revalidated(place: Here, directory: Path, venv: Path | None) -> Path:

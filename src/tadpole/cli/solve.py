@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tadpole.cli.bench import as_begun, as_trained, here, say_event
-from tadpole.cli.verb import Request, Verb, settings
+from tadpole.cli.verb import Request, Verb, settings, tell
 
 if TYPE_CHECKING:
     from tadpole.workbench.job import AttemptRow
@@ -104,7 +104,7 @@ def command(
         body = {"job": run.path.name, "attempts": [row.model_dump(mode="json") for row in best]}
         click.echo(json.dumps(body | {"proposal": chosen}))
     else:
-        click.echo(_told(best, chosen))
+        tell(_told(best, chosen))
     if len(rows) < job.attempts:
         request.progress.say(
             f"{job.attempts - len(rows)} attempts could not be made: tadpole solve --resume"
@@ -154,7 +154,8 @@ def _issue(text: str | None, file: str | None) -> str:
 
 def _teller(request: Request) -> Callable[..., None]:
     if request.as_json:
-        return lambda event: click.echo(event.model_dump_json())
+        # In ASCII: what a model says may hold codes that a terminal obeys.
+        return lambda event: click.echo(json.dumps(event.model_dump(mode="json")))
     return lambda event: say_event(request.progress, event)
 
 

@@ -38,7 +38,7 @@ def outcomes(boards: Mapping[str, Scoreboard]) -> str:
             *([str(board.untrusted)] if len(table.columns) > 5 + len(trusted) else []),
         )
     out = io.StringIO()
-    Console(file=out, width=140, no_color=True).print(table)
+    Console(file=out, width=140, no_color=True, force_terminal=False).print(table)
     if len(boards) >= 2:
         (before, one), (after, other) = list(boards.items())[-2:]
         gain = compare(one, other)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tadpole.cli.verb import Request, Verb, settings
+from tadpole.cli.verb import Request, Verb, settings, tell
 from tadpole.outcome import Tier
 from tadpole.rundir import MARKER, cache_dir
 from tadpole.task import Task
@@ -39,10 +39,10 @@ def make(request: Request) -> int:
         tasks = asyncio.run(make_set(job))
     asked = request.config.tasks.count
     if len(tasks) < asked:
-        click.echo(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
+        tell(f"tadpole: {_shortage(job.task_directory, len(tasks), asked)}", err=True)
     unread = left_out(job.task_directory, request.config.tasks.sources)
     for row in unread:
-        click.echo(f"tadpole: {row}", err=True)
+        tell(f"tadpole: {row}", err=True)
     request.result(
         [_row(task) for task in tasks],
         lambda: "\n".join([*(_line(task) for task in tasks), f"{len(tasks)} tasks"]),
@@ -103,7 +103,7 @@ def doctor(source: str, wheels: str, as_json: bool) -> int:
             found.append(remark)
             if not as_json:
                 fix = f"  ({remark.fix})" if remark.fix else ""
-                click.echo(f"{remark.mark} {remark.name:<11} {remark.detail}{fix}")
+                tell(f"{remark.mark} {remark.name:<11} {remark.detail}{fix}")
 
     asyncio.run(look())
     if as_json:

@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from tadpole.cli.verb import Request, Verb, settings
+from tadpole.cli.verb import Request, Verb, settings, tell
 from tadpole.config import Config
 from tadpole.engines.cluster import Trainer
 from tadpole.engines.plan import plan, told
@@ -22,7 +22,7 @@ def dry_run(config: Config) -> int | None:
     asked = overrides(config)
     click.echo("\n".join(asked))
     wrong = validated(asked)
-    click.echo(f"tadpole: {wrong or 'verl composed and validated all of it'}", err=True)
+    tell(f"tadpole: {wrong or 'verl composed and validated all of it'}", err=True)
     return 1 if wrong else 0
 
 

@@ -14,6 +14,7 @@ import click
 from tadpole.config import Config, fields, load, open_run, presets, values
 from tadpole.progress import Progress
 from tadpole.rundir import CONFIG, MARKER, RunDir, cache_dir
+from tadpole.visible import visible
 
 if TYPE_CHECKING:
     from tadpole.job import Job
@@ -56,7 +57,15 @@ class Request:
 
     def result(self, body: Any, text: Callable[[], str]) -> None:
         """Print the result: as JSON where it was asked for, else for a person."""
-        click.echo(json.dumps(body, indent=2) if self.as_json else text())
+        if self.as_json:
+            click.echo(json.dumps(body, indent=2))
+        else:
+            tell(text())
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print lines for a person; nothing that others wrote in them is obeyed by a terminal."""
+    click.echo(visible(text, lines=True), err=err)
 
 
 class Verb(click.Command):
@@ -104,6 +113,9 @@ def split(args: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     queue = list(args)
     while queue:
         word = queue.pop(0)
+        if word == "--":  # what follows is no option, whatever it looks like
+            rest += [word, *queue]
+            break
         name, equals, value = word.partition("=")
         if not name.startswith("--") or "." not in name:
             rest.append(word)

@@ -74,7 +74,7 @@ def _convert(gguf: Path, target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
     )
     # The loaded model counts as quantized and refuses to be saved; a fresh one of the same
     # shape takes over its (already dequantized) tensors.
@@ -84,4 +84,7 @@ def _convert(gguf: Path, target: Path) -> None:
     fresh: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     fresh.load_state_dict(loaded.state_dict())
     fresh.save_pretrained(target)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)
+    tokenizer = AutoTokenizer.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, trust_remote_code=False
+    )
+    tokenizer.save_pretrained(target)

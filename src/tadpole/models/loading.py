@@ -33,9 +33,9 @@ def load_model(
         raise ModelError(why)
     named = not is_directory(str(location))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location)
+        tokenizer = AutoTokenizer.from_pretrained(location, trust_remote_code=False)
         found: Any = AutoModelForCausalLM.from_pretrained(
-            location, dtype=dtype, output_loading_info=True
+            location, dtype=dtype, output_loading_info=True, trust_remote_code=False
         )
         model, report = found
         model.to(device)

@@ -18,7 +18,6 @@ import os
 import re
 import secrets
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -39,6 +38,7 @@ from tadpole.task import (
     Task,
     TaskKind,
 )
+from tadpole.tomlfile import parse_toml
 
 _BESIDE = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 _PARTS = {"start": "environment/start", "gold": "solution/files", "hidden": "tests/hidden"}
@@ -83,10 +83,10 @@ def sweep(directory: Path) -> None:
 def load(directory: Path) -> Task:
     """Read a task directory. Raises TaskError where it is none, damaged, or of another format."""
     try:
-        body = tomllib.loads((directory / "task.toml").read_text("utf-8"))
+        body = parse_toml((directory / "task.toml").read_text("utf-8"))
         ours = body["metadata"]["tadpole"]
         found = ours["format"]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise TaskError(f"{directory} is no tadpole task: {_told(error)}") from None
     if found != FORMAT:
         raise TaskError(
@@ -98,7 +98,7 @@ def load(directory: Path) -> Task:
         statement = (directory / "instruction.md").read_bytes()
     except TaskError:
         raise
-    except (OSError, KeyError, TypeError, ValueError, StopIteration) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
         raise TaskError(f"{directory} is incomplete: {_told(error)}") from None
     if task.id != ours["id"] or statement != task.statement.encode() + b"\n":
         raise TaskError(f"{directory} was changed after it was made: make it again, or undo that")
@@ -115,7 +115,7 @@ def load_set(directory: Path) -> list[Task]:
 
 def calibration(directory: Path) -> dict[str, Any]:
     """What was saved beside a task; empty where nothing was."""
-    body = tomllib.loads((directory / "task.toml").read_text("utf-8"))
+    body = parse_toml((directory / "task.toml").read_text("utf-8"))
     found: dict[str, Any] = body["metadata"]["tadpole"].get("calibration", {})
     return found
 

@@ -20,7 +20,7 @@ from tadpole.errors import UsageError
 from tadpole.repos import files
 from tadpole.task import FileChange
 from tadpole.visible import visible
-from tadpole.workbench.base import read_path
+from tadpole.workbench.base import read_base, read_path
 from tadpole.workbench.change import FileDelta
 from tadpole.workbench.gate import Verdict
 from tadpole.workbench.passport import Ruling
@@ -271,17 +271,13 @@ def _refuse_uncommitted(proposal: Proposal, repository: UserGit, commit: str) ->
     """What was made on uncommitted changes has no parent commit to stand on."""
     if not proposal.passport.base.dirty:
         return
-    entries = {entry.path: entry for entry in repository.entries(commit)}
-    blobs = repository.blobs(
-        entries[f.path].oid for f in proposal.change.files if f.path in entries
-    )
-    for file in proposal.change.files:
-        entry = entries.get(file.path)
-        if file.side(new=False).content != (blobs[entry.oid] if entry else None):
-            raise UsageError(
-                f"{visible(file.path)} had changes that are not committed: commit them and "
-                f"tadpole review {proposal.id} --revalidate, or apply without --branch"
-            )
+    # Not the touched files alone: the rest of the change may need the others, and was judged so.
+    if read_base(repository, dirty=False, commit=commit).digest != proposal.passport.base.digest:
+        raise UsageError(
+            f"{proposal.id} was made on changes that were not committed, which a branch would "
+            f"lack: commit them and tadpole review {proposal.id} --revalidate, or apply without "
+            "--branch"
+        )
 
 
 def message(proposal: Proposal) -> str:

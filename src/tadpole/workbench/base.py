@@ -118,8 +118,11 @@ def _work_tree(repository: UserGit, commit: str) -> Base:
     paths = repository.present()
     _refuse_huge(repository.root, paths)
     for path in paths:
-        if not is_plain(path.rstrip("/")) or in_git_directory(path):
+        if path.endswith("/"):  # git lists a repository in this one as a directory
             notes.append(f"{path!r} left out: a repository of its own")
+            continue
+        if not is_plain(path) or in_git_directory(path):
+            notes.append(f"{path!r} left out: no checkout may write it")
             continue
         try:
             item = read_path(repository.root, path)

@@ -84,8 +84,9 @@ class Gate:
         scanned = await scan(
             self.engine, self.tree, change, base=files, policy=asked, tools=self.tools
         )
-        # Parsing is quick, but a hostile file can make it slow: not on the event loop.
+        # Quick, but a hostile or large file can make it slow: not on the event loop.
         read = await asyncio.to_thread(_read, change, statement, self.rules.gate)
+        size = await asyncio.to_thread(_size, change)
         links = [
             Finding(
                 check=Check.LINK,
@@ -103,7 +104,6 @@ class Gate:
             verdict = Verdict.WARN
         if by[Action.BLOCK]:
             verdict = Verdict.BLOCK
-        counts = [line_counts(file) for file in change.files]
         return GateReport(
             verdict=verdict,
             blocks=tuple(by[Action.BLOCK]),
@@ -111,11 +111,7 @@ class Gate:
             ignored=tuple(by[Action.IGNORE]),
             tests=tests,
             scanners=scanned.runs,
-            size=Size(
-                files=len(change.files),
-                added=sum(added for added, _ in counts),
-                removed=sum(removed for _, removed in counts),
-            ),
+            size=size,
         )
 
     async def _on_base(self, suite: Suite) -> TestReport | None:
@@ -136,6 +132,15 @@ def _read(change: Change, statement: str, limits: GatePolicy) -> list[Finding]:
         *python_findings(change),
         *risky_paths(change, statement, limits),
     ]
+
+
+def _size(change: Change) -> Size:
+    counts = [line_counts(file) for file in change.files]
+    return Size(
+        files=len(change.files),
+        added=sum(added for added, _ in counts),
+        removed=sum(removed for _, removed in counts),
+    )
 
 
 def _of_tests(tests: Regression) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 ::
 
-    WORK/JOB/                 a run directory: job.json, attempts.jsonl, traces/
+    WORK/JOB/                 a run directory: config.toml, attempts.jsonl, traces/
       proposals/ID/
         change.json           each touched file before and after
         patch.diff            the same for git apply

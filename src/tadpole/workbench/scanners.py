@@ -2,7 +2,8 @@
 
 Guards against: a scanner that a hostile file crashes, hangs or makes run code (it only reads, in
 a box without network), comments that silence it, and old problems blamed on the patch: what the
-file held before is no finding. A scanner that is not installed or failed is said to be so.
+file held before is no finding. A scanner that is not installed or failed is said to be so, and
+what one was given and did not read is named.
 
 Does not guard against: what the scanners do not know. They look at touched files alone.
 """
@@ -37,6 +38,7 @@ _INSTALL = "pip install 'tadpole[use]'"
 _PROGRAM = "/opt/scan/scan.py"
 _RULES = "/opt/rules"  # semgrep's, of this machine
 _SECONDS = 600.0
+_NAMED = 20  # files that a scanner did not read, by name
 _BY_SEVERITY = {
     Severity.HIGH: Check.SECURITY_HIGH,
     Severity.MEDIUM: Check.SECURITY_MEDIUM,
@@ -183,12 +185,22 @@ async def _compared(work: "_Scanning") -> Scan:
     runs, found = [], list[Finding]()
     for name, known in work.tools.items():
         why = before[name]["error"] or after[name]["error"]
-        outcome = ScanOutcome.FAILED if why else ScanOutcome.RAN
+        unread = _named(after[name]["unread"])  # of the side that would be applied
+        outcome = ScanOutcome.NOT_CHECKED if unread else ScanOutcome.RAN
+        outcome = ScanOutcome.FAILED if why else outcome
         told = known or after[name].get("version", "")
-        runs.append(ScannerRun(tool=name, version=told, outcome=outcome, detail=why[:300]))
+        detail = why[:300] or unread
+        runs.append(ScannerRun(tool=name, version=told, outcome=outcome, detail=detail))
         if not why:
             found += _new(before[name]["found"], after[name]["found"], work.change)
     return Scan(tuple(runs), tuple(found))
+
+
+def _named(unread: list[tuple[str, str]]) -> str:
+    """Files that a scanner did not read, for a person; empty where there are none."""
+    lines = list(dict.fromkeys(f"{path} ({why})" if path else why for path, why in unread))
+    more = f"; and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    return f"not read: {'; '.join(lines[:_NAMED])}{more}" if lines else ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ pytest's. Everything else is refused with the reason; nothing of it is run here.
 """
 
 import shlex
-import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from typing import Any
 
 from tadpole.repos.files import from_directory
 from tadpole.task import FileChange
+from tadpole.tomlfile import parse_toml, table
 
 
 class ImportReason(StrEnum):
@@ -56,11 +56,12 @@ class Foreign:
 def read(directory: Path) -> Foreign:
     """Read a task directory. Raises NotImportable."""
     try:
-        settings = tomllib.loads((directory / "task.toml").read_text("utf-8"))
+        settings = parse_toml((directory / "task.toml").read_text("utf-8"))
+        environment = table(settings, "environment")
         statement = (directory / "instruction.md").read_text("utf-8")
     except (OSError, ValueError):
         raise NotImportable(ImportReason.NO_TASK) from None
-    _check(directory, settings)
+    _check(directory, settings, environment)
     found = Foreign(directory.name, statement.strip(), solution=directory / "solution")
     _build(found, directory / "environment")
     script = _text(directory / "tests" / "test.sh")
@@ -81,8 +82,7 @@ def read(directory: Path) -> Foreign:
     return found
 
 
-def _check(directory: Path, settings: dict[str, Any]) -> None:
-    environment = settings.get("environment", {})
+def _check(directory: Path, settings: dict[str, Any], environment: dict[str, Any]) -> None:
     if settings.get("steps") or (directory / "steps").is_dir():
         raise NotImportable(ImportReason.STEPS)
     if any((directory / "environment").glob("*compose.y*ml")):

@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
 
@@ -74,7 +74,7 @@ class Reporter:
         self.write({"collected": len(session.items)})
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, None]:
         """Bracket one test: its clock, its deadline, its coverage context."""
         self.now = {"id": item.nodeid, "status": "passed"}
         limit = self.limits.get(item.nodeid, self.limit)
@@ -83,9 +83,11 @@ class Reporter:
         self.clock = (limit or 0.0, time.process_time())
         if self.coverage:
             self.coverage.switch_context(item.nodeid)
-        yield
+        outcome = yield
         if self.coverage:
             self.coverage.switch_context("")
+        if outcome.excinfo is not None:  # pytest.exit: nobody knows how the test would have ended
+            return
         self.now["seconds"] = round(time.monotonic() - start, 4)
         self.write(self.now)
         if self.gives_up and "hung" in self.now:
