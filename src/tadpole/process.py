@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tadpole.protocols import ExecReason
 _CHUNK = 1 << 16
 _DRAIN_SECONDS = 0.5  # for what is left in the pipes once the command has ended
 
+_SIGNAL_SECONDS = 1.0  # a Ctrl-C that the wait slept through is seen after so long
 _CANCEL_SECONDS = 10.0  # a killed group is gone long before
 _GROUP_SECONDS = 0.25  # for killed members of the group to be gone
 
@@ -74,6 +75,9 @@ def run(
     done: Future[Finished] = Future()
     try:
         _in_thread(running, timeout, done)
+        # A signal that falls between CPython's last look and the lock wakes no wait without end.
+        while not wait([done], timeout=_SIGNAL_SECONDS).done:
+            pass
         return done.result()
     except BaseException:
         running.cancel()
