@@ -9,6 +9,8 @@ from test_grader import GRADED, NOISE
 
 from tadpole.grading.grader import PytestGrader
 from tadpole.grading.shared import SharedRunner
+from tadpole.pilot.gates import gate
+from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import Limits
 from tadpole.task import FileChange
 
@@ -35,6 +37,26 @@ async def test_a_shared_box_grades_as_a_fresh_one(grader, engine, task):
         assert (found.failing, found.reason) == (fresh.failing, fresh.reason), name
     assert {grade.status for grade in shared} == {GRADED}
     assert [grade.resolved for grade in shared] == [True, False, False, False, True, True]
+
+
+async def test_a_repair_is_no_code_that_was_written_at_run_time(grader):
+    loads = (
+        b"\n\ndef load(text, name):\n    return compile(text, name, 'eval')\n\nload('1', 'a.j2')\n"
+    )
+    task = new_task(gold=(FileChange("calc/core.py", GOOD + loads),))
+    for ours in (grader, grader.trusting):
+        grade = await ours.grade(task, task.gold)
+        assert (grade.status, grade.resolved) == (GRADED, True), grade.reason
+
+
+async def test_what_is_said_to_a_refused_repair_is_kept(grader):
+    ends = GOOD + b"import os\nos._exit(0)\n"
+    task = new_task(gold=(FileChange("calc/core.py", ends),))
+    with pytest.raises(Dropped) as told:
+        await gate(task, grader.trusting)
+    grade = await grader.grade(task, task.gold)
+    assert (told.value.reason, told.value.detail) == (DropReason.UNSOLVED, grade.reason)
+    assert grade.reason
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ def open_alarm(
     """Call ``tell`` with what code of a suspect file (absolute paths) is about to do.
 
     ``makers``: those of them that have no business in giving code the name of a file. ``known``:
-    files that no change wrote, however new they are. ``busy``: threads in a hook; what one does
-    itself is nothing to the others, which share it.
+    files that nothing wrote at run time, however new they are. ``busy``: threads in a hook; what
+    one does itself is nothing to the others, which share it.
     """
     getframe, files, forging = sys._getframe, frozenset(suspects), frozenset(makers)
     through, stat, born = frozenset({inspect.__file__}), os.stat, time.time_ns() - _TICK

@@ -38,7 +38,7 @@ async def gate(task: Task, grader: Grader, at_once: int = 1) -> None:
         if grade.status is GradeStatus.INVALID:
             raise GraderError(f"{task.name} could not be graded: {grade.reason}")
         if grade.resolved != wanted:
-            raise Dropped(reason)
+            raise Dropped(reason, grade.reason)
         if delta is NO_OP and set(grade.failing) != set(task.fail_to_pass):
             raise Dropped(DropReason.OTHERS_FAIL)
 

@@ -20,6 +20,7 @@ class Judged:
     task: Task | None
     reason: DropReason | None
     seconds: float
+    detail: str = ""  # what the grader said to it
 
 
 async def judge(
@@ -32,7 +33,7 @@ async def judge(
             task = await validator.validate(snapshot, candidate, name)
             return Judged(task, None, time.monotonic() - start)
         except Dropped as drop:
-            return Judged(None, drop.reason, time.monotonic() - start)
+            return Judged(None, drop.reason, time.monotonic() - start, drop.detail)
         except (SandboxDied, SandboxStartError, GraderError):
             if attempt == RETRIES:
                 raise

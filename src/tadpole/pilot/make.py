@@ -235,6 +235,7 @@ class _Making:
             index=stream.index,
             seconds=round(judged.seconds if judged else 0.0, 3),
             cpu_seconds=round(spent, 3),
+            detail=judged.detail if judged else "",
         )
         self.run.append(COSTS, cost)
         step = Step.of(stream.source, stream.index, candidate, task, reason)

@@ -91,8 +91,9 @@ LAST_STAGE: dict[DropReason, Stage] = {
 
 
 class Dropped(Exception):
-    """Ends the validation of one candidate."""
+    """Ends the validation of one candidate. ``detail``: what the grader said to it, in words."""
 
-    def __init__(self, reason: DropReason) -> None:
+    def __init__(self, reason: DropReason, detail: str = "") -> None:
         super().__init__(reason.value)
         self.reason = reason
+        self.detail = detail
