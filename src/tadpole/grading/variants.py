@@ -13,12 +13,12 @@ satisfy); checks without anything to compare with (``assert f(x)``) give away th
 that reads and understands the rewritten test.
 """
 
-import ast
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tadpole.grading.oracles import Oracle, Splice, Text, oracles_of, spliced
+from tadpole.syntax import parse
 from tadpole.task import FileChange, Task
 
 PER_TEST = 2  # oracles of a function that are tried, the best first
@@ -151,7 +151,7 @@ def pair(
 
 def _is_python(content: bytes) -> bool:
     try:
-        ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parse(content)
+    except ValueError:
         return False
     return True

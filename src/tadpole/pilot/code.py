@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+from tadpole import syntax
 from tadpole.textfile import TextFile
 
 LINE_END = re.compile(r"\r\n|\r|\n")
@@ -158,13 +159,13 @@ def parse(text: str) -> ast.Module:
 
     Raises ValueError for text that is no Python, null bytes included.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tree = ast.parse(text)
+    try:
+        tree = syntax.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             compile(text, "<candidate>", "exec", dont_inherit=True)
-        except (SyntaxError, RecursionError, MemoryError) as error:
-            raise ValueError(f"not Python: {error}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not Python: {error}") from error
     return tree
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tadpole.syntax import parse
 from tadpole.task import Recipe, Source
 
 
@@ -108,7 +109,7 @@ class Baseline:
     def functions(self, path: str) -> tuple[CoveredFunction, ...]:
         """The covered outermost functions and methods of a source file, in file order."""
         covered = self._data["lines"].get(path, {})
-        module = ast.parse((self.tree / path).read_bytes())
+        module = parse((self.tree / path).read_bytes())
         found = []
         for name, node in _functions(module.body, ""):
             last = node.end_lineno or node.lineno

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tadpole.syntax import parse
 from tadpole.workbench.change import Change, FileDelta, python_files
 from tadpole.workbench.finding import Check, Finding, Severity
 from tadpole.workbench.riskypath import decides_tests
@@ -101,11 +102,9 @@ def _tree(file: FileDelta, *, new: bool) -> tuple[ast.Module | None, str]:
     if content is None:
         return None, ""
     try:
-        return ast.parse(content), ""
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # A parser that runs out of its stack says nothing at all.
-        first = next(iter(str(error).splitlines()), "nested too deeply")
-        return None, f"does not parse: {first}"
+        return parse(content), ""
+    except ValueError as error:
+        return None, f"does not parse: {error}"
 
 
 def _constructs(tree: ast.Module | None) -> Iterator[_Seen]:

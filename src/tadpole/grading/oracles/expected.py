@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 
 from tadpole.grading.oracles.oracle import Draw, Splice, Text, name_of
+from tadpole.syntax import expression
 
 _SINGLETONS = (None, True, False)
 _TRIES = 20
@@ -90,9 +91,9 @@ def _other_literal(node: ast.expr, text: Text, rng: random.Random) -> bytes:
         new = _other_constant(part.value, text, rng).encode()
         changed = whole[: at - start] + new + whole[end - start :]
         try:
-            if not _like(ast.literal_eval(changed.decode("utf-8").strip()), value):
+            if not _like(ast.literal_eval(expression(changed.decode("utf-8").strip())), value):
                 return changed
-        except (ValueError, TypeError, SyntaxError):
+        except (ValueError, TypeError):
             continue
     return stranger(text, rng)
 

@@ -3,11 +3,12 @@
 import ast
 import random
 import re
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+
+from tadpole.syntax import parse
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -64,12 +65,7 @@ class Text:
         content.decode("utf-8")
         self.content = content
         self.starts = [0, *(match.end() for match in _LINE_END.finditer(content))]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                self.tree = ast.parse(content)
-            except (SyntaxError, RecursionError, MemoryError) as error:
-                raise ValueError(str(error)) from error
+        self.tree = parse(content)
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """First and one-past-last byte of a node."""
