@@ -61,7 +61,7 @@ def test_what_is_no_python_is_told_in_one_line(source):
 
 @pytest.mark.parametrize("source", ["", "a = 1", "1\n2", "f("])
 def test_what_is_no_one_expression_is_refused(source):
-    with pytest.raises(ValueError, match="never closed|one expression"):
+    with pytest.raises(ValueError, match=r"never closed|one expression"):
         expression(source)
     assert isinstance(expression("[1,\n 2]"), ast.List)
 

@@ -37,7 +37,14 @@ LONGEST = 10_800  # seconds of a command without a limit of its own
 class BoxEnvironment(BaseEnvironment):  # type: ignore[misc]
     """One box for one trial, or for its verifier."""
 
-    sandbox: Sandbox
+    _sandbox: Sandbox | None = None
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The box. Raises SandboxError where it never started: Harbor asks for logs even then."""
+        if self._sandbox is None:
+            raise SandboxError("the box never started")
+        return self._sandbox
 
     @staticmethod
     def type() -> str:
@@ -66,15 +73,15 @@ class BoxEnvironment(BaseEnvironment):  # type: ignore[misc]
         if memory:
             limits = replace(limits, memory=memory << 20)
         links = {top: f"{PLACE}{top}" for top in TOPS}
-        self.sandbox = await workshop.engine.start(replace(spec, links=links, limits=limits))
+        self._sandbox = await workshop.engine.start(replace(spec, links=links, limits=limits))
         made = [f"{PLACE}{top}" for top in TOPS]
         made += [f"{PLACE}/logs/{name}" for name in ("agent", "verifier", "artifacts")]
         await self._sh("mkdir -p " + " ".join(made))
 
     async def stop(self, delete: bool) -> None:
         """End the box; nothing of it is left either way."""
-        if hasattr(self, "sandbox"):
-            await self.sandbox.close()
+        if self._sandbox is not None:
+            await self._sandbox.close()
 
     async def exec(
         self,
