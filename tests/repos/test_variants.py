@@ -69,16 +69,19 @@ async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(stor
     ids = snapshot.baseline.stable
     loop = edited(snapshot, "    return side * side\n", "    while True:\n        pass\n")
     dies = edited(snapshot, "    return side * side\n", "    import os\n    os._exit(0)\n")
+    crash = "    import os\n    os.kill(os.getpid(), 11)\n"
+    crashes = edited(snapshot, "    return side * side\n", crash)
     variants = [
         Variant(loop, ids, limits=dict.fromkeys(ids, 0.3)),
         Variant(loop, ids, seconds=0.5),
         Variant(dies, ids),
+        Variant(crashes, ids),
         Variant((), ids, maxfail=1, reverse=True),
     ]
     imported = {path: snapshot.baseline.imported(path) for path in snapshot.baseline.files}
     box = await store.engine.start(with_reporter(store.box(snapshot)))
     try:
-        limited, cut, dead, sound = await run_variants(
+        limited, cut, dead, crashed, sound = await run_variants(
             box, snapshot.recipe, store.python(snapshot), variants, imported=imported
         )
     finally:
@@ -86,7 +89,10 @@ async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(stor
     [square, _] = [i for i in ids if "test_square" in i]
     assert limited.finished and square in limited.hung
     assert limited.statuses[square] is TestStatus.FAILED
-    for one in (cut, dead):
+    assert [one.reason for one in (limited, cut, dead, crashed)] == [
+        *(ExecReason.EXITED, ExecReason.CPU, ExecReason.EXITED, ExecReason.SIGNAL)
+    ]
+    for one in (cut, dead, crashed):
         assert not one.finished
         assert one.statuses[square] is TestStatus.MISSING
     assert sound.passed == set(ids)

@@ -9,6 +9,7 @@ the same either way. Guards and gaps are those of the fork server.
 import base64
 import json
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -95,7 +96,7 @@ async def _some(  # noqa: PLR0917
     except FileNotFoundError:
         written = b""
     facts: list[list[bytes]] = [[] for _ in variants]
-    ended: dict[int, bool] = {}  # number -> whether it had to be killed
+    ended: dict[int, int] = {}  # number -> the signal that ended it, or 0
     for line in written.splitlines():
         try:
             fact = json.loads(line)
@@ -105,8 +106,8 @@ async def _some(  # noqa: PLR0917
         if "refused" in fact:
             facts[number].clear()
         facts[number].append(line)
-        if "killed" in fact:
-            ended[number] = fact["killed"]
+        if "signal" in fact:
+            ended[number] = fact["signal"]
     last = next((number for number in range(len(variants)) if number not in ended), None)
     if last is not None:
         back = await sandbox.exec([python, f"{PROGRAMS}/treefiles.py", kept], timeout=_BACK)
@@ -122,11 +123,13 @@ async def _some(  # noqa: PLR0917
     ]
 
 
-def _own(result: ExecResult, killed: bool | None) -> ExecResult:
+def _own(result: ExecResult, ended_by: int | None) -> ExecResult:
     """What the result of the whole run says about one variant; None: it never came back."""
-    if killed is None:
+    if ended_by is None:
         return result
-    reason = ExecReason.CPU if killed else ExecReason.EXITED
+    reason = ExecReason.SIGNAL if ended_by else ExecReason.EXITED
+    if ended_by in (signal.SIGXCPU, signal.SIGKILL):  # what its limit sends
+        reason = ExecReason.CPU
     return replace(result, reason=reason, code=1, stdout="", stderr="")
 
 

@@ -22,6 +22,11 @@ class Ended(NamedTuple):
     late: bool  # that signal was ours: it was out of time by the clock
     seconds: float  # of processor time
 
+    @property
+    def signal(self) -> int:
+        """The signal that ended it; 0: it ended by itself."""
+        return max(0, -self.code)
+
 
 def forked(work: Callable[[], int], seconds: float) -> Ended:
     """Run ``work`` in a child, which may take ``seconds`` of processor time.

@@ -43,6 +43,7 @@ for _name in ("codecache", "codeswap", "forked", "nursery", "reporter", "treefil
     del sys.modules[_name]  # the repository may have modules of these names
 
 Fact = dict[str, Any]
+NOBODY = (False, 0.0, 0)  # has run it
 
 
 class Variants:
@@ -63,13 +64,11 @@ class Variants:
         for number, variant in enumerate(variants):
             with changed(variant["files"]):
                 self.write(number, {"begun": time.time()})
-                answer, used = ("", 0.0) if variant["fresh"] else self._ask(number)
-                warm = answer in ("ran", "killed")
-                killed = answer == "killed"
+                warm, used, signal = self._ask(number) if not variant["fresh"] else NOBODY
                 if not warm:
                     ended = self._fresh(number)
-                    killed, used = ended.code < 0, used + ended.seconds
-                self.write(number, {"warm": warm, "killed": killed, "cpu": round(used, 3)})
+                    signal, used = ended.signal, used + ended.seconds
+                self.write(number, {"warm": warm, "signal": signal, "cpu": round(used, 3)})
         if self.nursery is not None:
             os.close(self.nursery[1])
             os.waitpid(self.nursery[0], 0)
@@ -118,12 +117,12 @@ class Variants:
         os.waitpid(pid, 0)
         return None
 
-    def _ask(self, number: int) -> tuple[str, float]:
-        """What the nursery says of a variant (ran, killed, refused; nothing where it is gone),
-        and the processor time that this took.
+    def _ask(self, number: int) -> tuple[bool, float, int]:
+        """Whether the nursery ran a variant, the processor time that this took, and the signal
+        that ended it.
         """
         if self.nursery is None:
-            return "", 0.0
+            return NOBODY
         try:
             os.write(self.nursery[1], b"%d\n" % number)
             answer = line_of(self.nursery[2]).decode()
@@ -133,8 +132,9 @@ class Variants:
             os.waitpid(self.nursery[0], 0)
             os.close(self.nursery[1])
             self.nursery = None
-        word, _, used = answer.partition(" ")
-        return word, float(used or 0)
+            return NOBODY
+        word, used, signal = answer.split()
+        return word == "ran", float(used), int(signal)
 
 
 def main() -> int:

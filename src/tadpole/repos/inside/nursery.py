@@ -53,11 +53,11 @@ class Nursery:
             number = int(line)
             variant = variants[number]
             if not set(variant["ids"]) <= self.items.keys():
-                os.write(self.answer, b"refused 0\n")
+                os.write(self.answer, b"refused 0 0\n")
                 continue
             ended = forked(partial(self._child, session, number), variant["seconds"])
-            word = "refused" if ended.code == REFUSED else "killed" if ended.code < 0 else "ran"
-            os.write(self.answer, f"{word} {ended.seconds:.3f}\n".encode())
+            word = "refused" if ended.code == REFUSED else "ran"
+            os.write(self.answer, f"{word} {ended.seconds:.3f} {ended.signal}\n".encode())
         os._exit(0)
 
     def _child(self, session: pytest.Session, number: int) -> int:
