@@ -176,8 +176,8 @@ class TasksConfig(Section):
             raise ValueError("proposers gives every weight as 0: give one of them more")
         if self.max_dictated_chars and names != [ProposerName.SINGLE_SITE]:
             raise ValueError(
-                "only single-site bugs can be dictated: with max_dictated_chars, "
-                "say tasks.proposers single-site"
+                "only single-site bugs can be dictated: say tasks.proposers single-site, or "
+                "tasks.max_dictated_chars 0 for bugs of all kinds"
             )
         return self
 
