@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tadpole.protocols import SandboxSpec
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
-from tadpole.task import FileChange, Hint, Provenance, Recipe, Source, Task, TaskKind
+from tadpole.task import FileChange, Hint, Measured, Provenance, Recipe, Source, Task, TaskKind
 
 GOOD = b"def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
 BUGGY = GOOD.replace(b"a + b", b"a - b")
@@ -79,6 +79,17 @@ def new_task(**changed) -> Task:
     return replace(task, **changed)
 
 
+def picky_task(*names: str) -> Task:
+    """That of a library with ``PICKY``; its making found that all ``names`` can be rewritten."""
+    return new_task(
+        gold=(FileChange("calc/core.py", GOOD + PICKY),),
+        hidden=(FileChange("tests/test_core.py", PICKY_TESTS),),
+        fail_to_pass=names,
+        pass_to_pass=("tests/test_classic.py::Classic::test_double",),
+        measured=Measured(functions=3, oracles=tuple((name, 0) for name in names)),
+    )
+
+
 # What tier 3 can rewrite in it, by test function.
 ORACLES = (
     ("tests/test_core.py::test_add", 0),
@@ -86,6 +97,26 @@ ORACLES = (
     ("tests/test_core.py::test_double", 0),
     ("tests/test_classic.py::Classic::test_add", 0),
 )
+# What is compared with nothing but its like.
+PICKY = b"""
+
+class Sum(int):
+    def __eq__(self, other):
+        if not isinstance(other, Sum):
+            raise ValueError("no sum")
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+"""
+PICKY_TESTS = b"""from calc import core
+
+def test_sum():
+    expected = core.Sum(3)
+    assert core.Sum(core.add(1, 2)) == expected
+
+def test_plus():
+    assert core.add(1, 1) == 2
+"""
 VENV = "/opt/environment"  # in the box; on this machine it may lie anywhere, below /tmp too
 
 

@@ -10,7 +10,16 @@ import marshal
 from dataclasses import replace
 
 import pytest
-from calc_task import BUGGY, GOOD, ORACLES, CountingEngine, FixedStore, new_task
+from calc_task import (
+    BUGGY,
+    GOOD,
+    ORACLES,
+    PICKY,
+    CountingEngine,
+    FixedStore,
+    new_task,
+    picky_task,
+)
 
 from tadpole.grading.grader import PytestGrader
 from tadpole.outcome import GradeStatus, Tier
@@ -521,6 +530,14 @@ FOOLS = {
         LATER,
     ),
 }
+
+
+async def test_a_cheat_gains_nothing_from_draws_that_fail_the_gold(challenger):
+    names = ("tests/test_core.py::test_sum", "tests/test_core.py::test_plus")
+    body = BUGGY + PICKY + through_logging(READER).encode()
+    grade = await challenger.grade(picky_task(*names), [FileChange("calc/core.py", body)])
+    assert (grade.status, grade.resolved) == (TAMPERED, False), grade.reason
+    assert "the real tests passed" in grade.reason
 
 
 @pytest.mark.parametrize(

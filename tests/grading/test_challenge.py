@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from calc_task import GOOD, ORACLES, CountingEngine, new_task
+from calc_task import GOOD, ORACLES, PICKY, CountingEngine, new_task, picky_task
 
 from tadpole.errors import SandboxDied
 from tadpole.grading.cache import grade_key
@@ -176,3 +176,12 @@ async def test_infrastructure_in_a_variant_is_tried_again(store, known):
     engine = Second()
     grade = await PytestGrader(engine, store, tier=Tier.CHALLENGED).grade(known, known.gold)
     assert grade.resolved, grade
+
+
+@pytest.mark.parametrize("others", [(), ("tests/test_core.py::test_plus",)], ids=["alone", "two"])
+async def test_what_the_repair_cannot_be_compared_with_speaks_against_no_change(challenger, others):
+    task = picky_task("tests/test_core.py::test_sum", *others)
+    honest = FileChange("calc/core.py", GOOD.replace(b"2 * a", b"a + a") + PICKY)
+    grade = await challenger.grade(task, [honest])
+    proven = Tier.CHALLENGED if others else Tier.HARDENED  # not more than was proven
+    assert (grade.resolved, grade.tier) == (True, proven), grade.reason

@@ -1,6 +1,7 @@
 """Gradings that share a box say what those in boxes of their own say."""
 
 import asyncio
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,18 @@ async def test_a_repair_is_no_code_that_was_written_at_run_time(grader):
     task = new_task(gold=(FileChange("calc/core.py", GOOD + loads),))
     for ours in (grader, grader.trusting):
         grade = await ours.grade(task, task.gold)
+        assert (grade.status, grade.resolved) == (GRADED, True), grade.reason
+
+
+async def test_what_an_earlier_grading_put_back_is_not_new(engine, tree, tmp_path):
+    own = shutil.copytree(tree, tmp_path / "tree")
+    (own / "calc/loader.py").write_text("def load(*args):\n    return compile(*args, 'exec')\n")
+    ours = PytestGrader(engine, FixedStore(own)).trusting
+    loads = GOOD + b"\nfrom calc.loader import load\nload('1', 'a.j2')\n"
+    task = new_task(gold=(FileChange("calc/core.py", loads),))
+    touched = FileChange("calc/loader.py", b"def load(*args): pass\n")
+    deltas = [[*task.gold, touched], task.gold, [*task.gold, touched, NOISE], [*task.gold, NOISE]]
+    for grade in await asyncio.gather(*(ours.grade(task, delta) for delta in deltas)):
         assert (grade.status, grade.resolved) == (GRADED, True), grade.reason
 
 

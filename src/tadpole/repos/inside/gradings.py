@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from typing import Any
 
 import _pytest.config
@@ -25,6 +26,7 @@ from treefiles import NoLayout, changed
 for _name in ("codecache", "forked", "treefiles"):
     del sys.modules[_name]  # the repository may have modules of these names
 _OUTPUT = 4096  # bytes kept of what a grading prints
+_SETTLED = 0.03  # seconds after which a file is no longer taken for one that a test just wrote
 Fact = dict[str, Any]
 
 
@@ -79,6 +81,7 @@ def main() -> int:
         for asked in request["gradings"]:
             try:
                 with changed(asked["files"], asked["later"]):
+                    time.sleep(_SETTLED)
                     fact = grading(request, asked)
             except NoLayout as error:
                 fact = {"no_layout": str(error)}
