@@ -548,6 +548,7 @@ async def test_only_rewritten_tests_stop_it(challenger, engine, name):
     task = replace(task, measured=Measured(functions=5, oracles=ORACLES))
     delta = [FileChange("calc/core.py", BUGGY + b"\n" + body.encode())]
     grade = await challenger.grade(task, delta)
-    assert engine.starts == 3  # the run that is all of tier 1 was fooled, and a pair was not
+    # The run that is all of tier 1 was fooled, a pair was not, and the gold comes through that.
+    assert engine.starts == 4
     assert (grade.status, grade.resolved, grade.tier) == (TAMPERED, False, Tier.CHALLENGED)
     assert grade.reason.startswith("the real tests passed, but tests/"), grade

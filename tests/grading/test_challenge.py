@@ -183,5 +183,8 @@ async def test_what_the_repair_cannot_be_compared_with_speaks_against_no_change(
     task = picky_task("tests/test_core.py::test_sum", *others)
     honest = FileChange("calc/core.py", GOOD.replace(b"2 * a", b"a + a") + PICKY)
     grade = await challenger.grade(task, [honest])
-    proven = Tier.CHALLENGED if others else Tier.HARDENED  # not more than was proven
-    assert (grade.resolved, grade.tier) == (True, proven), grade.reason
+    assert grade.resolved, grade.reason
+    # Alone, it depends on the draw whether anything is left; not more is told than was proven.
+    proven = [Tier.CHALLENGED] if others else [Tier.CHALLENGED, Tier.HARDENED]
+    assert grade.tier in proven
+    assert ("tier 1" in grade.reason) == (grade.tier is Tier.HARDENED)
