@@ -50,6 +50,22 @@ async def test_a_repair_is_no_code_that_was_written_at_run_time(grader):
         assert (grade.status, grade.resolved) == (GRADED, True), grade.reason
 
 
+async def test_a_repair_may_import_from_an_archive(grader):
+    packs = b"""
+import sys, tempfile, zipfile
+with tempfile.TemporaryDirectory() as place:
+    with zipfile.ZipFile(place + "/one.zip", "w") as archive:
+        archive.writestr("packed.py", "ONE = 1\\r\\nTWO = 2")
+    sys.path.insert(0, place + "/one.zip")
+    __import__("packed")
+    del sys.path[0]
+"""
+    task = new_task(gold=(FileChange("calc/core.py", GOOD + packs),))
+    for ours in (grader, grader.trusting):
+        grade = await ours.grade(task, task.gold)
+        assert (grade.status, grade.resolved) == (GRADED, True), grade.reason
+
+
 async def test_what_an_earlier_grading_put_back_is_not_new(engine, tree, tmp_path):
     own = shutil.copytree(tree, tmp_path / "tree")
     (own / "calc/loader.py").write_text("def load(*args):\n    return compile(*args, 'exec')\n")

@@ -25,6 +25,7 @@ import threading
 import time
 import traceback
 import typing
+import zipimport
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -151,10 +152,19 @@ _HEARD = _LOOKS | {"object.__getattr__", "open", "compile", "code.__new__"}
 
 
 def same_text(name: str, source: object) -> bool:
-    """Whether ``source``, about to be compiled under that name, is what the file holds."""
+    """Whether ``source``, about to be compiled under that name, is what the file holds, or the
+    archive that it lies in.
+    """
     try:
         with open(name, "rb") as stream:
             held = stream.read()
+    except NotADirectoryError:
+        try:
+            held = zipimport.zipimporter(os.path.dirname(name)).get_data(name)
+        except (OSError, ImportError):
+            return False
+        if isinstance(source, bytes):  # as it is read out of there: with plain line ends
+            return source.split() == held.split()
     except (OSError, ValueError):
         return False
     if isinstance(source, str):
