@@ -49,7 +49,7 @@ def open_alarm(
     """Call ``tell`` with what code of a suspect file (absolute paths) is about to do.
 
     ``makers``: those of them that have no business in giving code the name of a file. ``known``:
-    files that nothing wrote at run time, however new they are. ``busy``: threads in a hook; what
+    files that no change wrote, however new they are. ``busy``: threads in a hook; what
     one does itself is nothing to the others, which share it.
     """
     getframe, files, forging = sys._getframe, frozenset(suspects), frozenset(makers)

@@ -330,8 +330,7 @@ def main() -> None:
     busy: set[int] = set()
     used = used_by(root, tests, job["changed"])
     open_guard(job["changed"], used, functools.partial(send, "wrote"), busy)
-    known = {*tests, *job["changed"]}  # written by then, perhaps a moment ago
-    open_alarm(job["suspects"], job["makers"], known, functools.partial(send, "alarm"), busy)
+    open_alarm(job["suspects"], job["makers"], tests, functools.partial(send, "alarm"), busy)
     # From here on the code of the repository may run: a failure before is ours, not its.
     os.write(1, b"tadpole " + send("ready").encode() + b"\n")
     sys.path[:0] = job["paths"]

@@ -137,7 +137,7 @@ class Challenge:
             async with places:
                 verdict = await self._run(task, spec, task.gold, variant)
             if verdict.ended:
-                wrong = set(verdict.failing) ^ variant.must_fail
+                wrong = _odd(variant, verdict)
                 return {name for name in names if wrong & set(suite.ids[name])}
             if len(names) == 1:
                 return set(names)

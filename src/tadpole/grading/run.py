@@ -67,26 +67,17 @@ class Runner:
         Once more where something killed it, which need not be the change's doing. Raises
         SandboxError or GraderError where it could not be told.
         """
-        verdict = await self._judged(task, spec, accepted, ids, tests)
-        if verdict.killed:
-            return await self._judged(task, spec, accepted, ids, tests)
+        for _ in range(2):
+            job = job_of(task, spec, ids, accepted)  # the secrets of one run
+            now = [change for change in accepted if change not in job.later]
+            try:
+                verdict = judge(job, *await self._ran(task, spec, job, now, tests))
+            except NoLayout as error:
+                reason = f"the change's files cannot stand where they are: {error}"
+                return Verdict(GradeStatus.GRADED, job.ids, reason)
+            if not verdict.killed:
+                break
         return verdict
-
-    async def _judged(
-        self,
-        task: Task,
-        spec: SandboxSpec,
-        accepted: Sequence[FileChange],
-        ids: Sequence[str],
-        tests: Sequence[FileChange],
-    ) -> Verdict:
-        job = job_of(task, spec, ids, accepted)
-        now = [change for change in accepted if change not in job.later]
-        try:
-            return judge(job, *await self._ran(task, spec, job, now, tests))
-        except NoLayout as error:
-            reason = f"the change's files cannot stand where they are: {error}"
-            return Verdict(GradeStatus.GRADED, job.ids, reason)
 
     async def _ran(
         self,
