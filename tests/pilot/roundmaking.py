@@ -70,15 +70,17 @@ class Quick:
         )
 
 
+NAMES = ("pond", "lake", "mere")
+
+
 class Thrice:
-    """The snapshot of one repository under three names."""
+    """The snapshot of one repository under several names, which draws hang on, not on its path."""
 
-    def __init__(self, store):
-        self.store = store
+    def __init__(self, store, repository):
+        self.store, self.repository = store, repository
 
-    async def snapshot(self, source_text):
-        path, _, name = source_text.partition("#")
-        found = await self.store.snapshot(path)
+    async def snapshot(self, name):
+        found = await self.store.snapshot(self.repository)
         key = name + found.key[len(name) :]
         return replace(found, key=key, source=replace(found.source, location=name))
 
@@ -87,10 +89,10 @@ async def make(repository, store, out, pace=0, count=14, **more):
     engine = BubblewrapEngine()
     quick = Quick(pace)
     tasks = await make_tasks(
-        [f"{repository}#{name}" for name in ("pond", "lake", "mere")],
+        NAMES,
         count=count,
         seed=3,
-        store=Thrice(store),
+        store=Thrice(store, repository),
         engine=engine,
         grader=ScriptedGrader(lambda task, delta: bool(delta)),
         out=out,

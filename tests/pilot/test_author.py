@@ -126,6 +126,21 @@ VACUOUS = """from pond import shapes
 def test_area():
     assert shapes.area(3, 4) == 12
 """
+QUICK = """import time
+
+from pond import shapes
+
+
+def test_it_is_quick():
+    begun = time.perf_counter()
+    assert shapes.diagonal(3, 4) == 5
+    time.sleep(0.05)
+    assert time.perf_counter() - begun < 0.4
+
+
+def test_area_is_as_before():
+    assert shapes.area(3, 4) == 12
+"""
 BESIDE = """def test_something():
     import os.path
     assert os.path.exists("tests/marker.txt")
@@ -183,6 +198,7 @@ async def test_what_only_runs_can_tell_is_dropped_with_the_reason(snapshot, vali
         DropReason.OWN_TESTS_FAIL: candidate(snapshot, drafted(snapshot, tests=WRONG)),
         DropReason.BREAKS_TESTS: candidate(snapshot, drafted(snapshot, more=BREAKING)),
         DropReason.UNREACHED: beside(snapshot),
+        DropReason.UNSTABLE: candidate(snapshot, drafted(snapshot, tests=QUICK)),
     }
     ends = await asyncio.gather(
         *(validator.validate(snapshot, one, "pond-0001") for one in others.values()),
@@ -190,6 +206,10 @@ async def test_what_only_runs_can_tell_is_dropped_with_the_reason(snapshot, vali
     )
     assert all(isinstance(end, Dropped) for end in ends), ends
     assert [end.reason for end in ends] == list(others)
+    told = (
+        "tests/test_diagonal.py::test_it_is_quick under hash seed 2 in reverse order, with clocks"
+    )
+    assert ends[-1].detail.startswith(told)
 
 
 class Hurried:

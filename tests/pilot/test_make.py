@@ -1,3 +1,4 @@
+import asyncio
 import shutil
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def grader(engine, store):
     return PytestGrader(engine, store)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(repository, store, engine, grader):
     async def made(out, count=COUNT, seed=0, **more):
         return await make.make_tasks(
@@ -55,15 +56,16 @@ def run(repository, store, engine, grader):
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """Where the first test leaves its tasks for the others."""
-    return tmp_path_factory.mktemp("tasks")
+def first(run, tmp_path_factory):
+    """Where tasks were made, for every test here to look at."""
+    out = tmp_path_factory.mktemp("tasks")
+    assert asyncio.run(run(out)) == taskdir.load_set(out)
+    return out
 
 
-async def test_a_repository_becomes_validated_tasks(run, first, snapshot, grader):
-    tasks = await run(first)
+async def test_a_repository_becomes_validated_tasks(first, snapshot, grader):
+    tasks = taskdir.load_set(first)
     assert len(tasks) == COUNT
-    assert taskdir.load_set(first) == tasks
     for task in tasks:
         pristine = {c.path: (snapshot.tree / c.path).read_bytes() for c in task.gold}
         assert {c.path: c.content for c in task.gold} == pristine
@@ -121,8 +123,6 @@ async def test_after_a_crash_it_goes_on_to_the_same_tasks(run, tmp_path):
 
 @pytest.mark.slow
 async def test_after_a_crash_real_runs_say_the_same(run, first, tmp_path, store, engine, grader):
-    if not (first / f"{TABLE}.jsonl").exists():
-        await run(first)
     await crashed(run, first, tmp_path / "copy", lambda: Watched(store, engine, grader))
 
 

@@ -90,10 +90,10 @@ async def test_a_later_round_makes_nothing_that_is_like_an_earlier_one(
 async def test_other_caps_are_refused(whole, repository, store):
     with pytest.raises(UsageError, match="another seed, bound, cap"):
         await roundmaking.make_tasks(
-            [f"{repository}#pond"],
+            ["pond"],
             count=14,
             seed=3,
-            store=roundmaking.Thrice(store),
+            store=roundmaking.Thrice(store, repository),
             engine=None,
             grader=None,
             out=whole,

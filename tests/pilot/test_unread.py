@@ -73,9 +73,9 @@ async def test_a_source_that_joins_later_takes_no_name_of_the_others(store, repo
 
     async def make(names, count):
         return await roundmaking.make_tasks(
-            [f"{repository}#{name}" for name in names],
-            count=count, seed=3, store=roundmaking.Thrice(store), engine=None, grader=None,
-            out=tmp_path, progress=roundmaking.Progress.silent(), validator=roundmaking.Quick(),
+            names, count=count, seed=3, store=roundmaking.Thrice(store, repository), engine=None,
+            grader=None, out=tmp_path, progress=roundmaking.Progress.silent(),
+            validator=roundmaking.Quick(),
         )  # fmt: skip
 
     first = await make(["b/lib"], 3)

@@ -33,6 +33,8 @@ async def test_every_test_has_its_id_and_status(
         "test_first": TestStatus.PASSED,
         "test_needs_first": TestStatus.PASSED,
         "test_needs_hash_seed": TestStatus.PASSED,
+        "test_needs_a_quick_machine": TestStatus.PASSED,
+        "test_needs_no_quick_machine": TestStatus.PASSED,
         "test_red": TestStatus.FAILED,
         "test_skipped": TestStatus.SKIPPED,
         "test_expected_to_fail": TestStatus.XFAILED,

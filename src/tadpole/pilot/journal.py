@@ -92,7 +92,7 @@ class Cost(Record):
     index: int  # of the candidate that was written down then
     seconds: float  # of validating it, as a clock counts them
     cpu_seconds: float
-    detail: str = ""  # what the grader said, where it did not grade as it must
+    detail: str = ""  # what the runs or the grader said, where that tells more than the reason
 
 
 @dataclass(frozen=True)

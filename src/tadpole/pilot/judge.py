@@ -20,7 +20,7 @@ class Judged:
     task: Task | None
     reason: DropReason | None
     seconds: float
-    detail: str = ""  # what the grader said to it
+    detail: str = ""  # what tells more than the reason
 
 
 async def judge(

@@ -91,7 +91,7 @@ LAST_STAGE: dict[DropReason, Stage] = {
 
 
 class Dropped(Exception):
-    """Ends the validation of one candidate. ``detail``: what the grader said to it, in words."""
+    """Ends the validation of one candidate. ``detail``: what tells more, in words."""
 
     def __init__(self, reason: DropReason, detail: str = "") -> None:
         super().__init__(reason.value)

@@ -88,6 +88,7 @@ async def run_tests(
     details: bool = False,
     reverse: bool = False,
     hash_seed: int = 0,
+    pace: int = 1,
     cover: Sequence[str] = (),
     omit: Sequence[str] = (),
     workdir: str = "/repo",
@@ -96,6 +97,7 @@ async def run_tests(
 
     ``test_seconds`` limits each test (a mapping: those named). ``maxfail`` stops early, 0 never.
     ``details`` asks for the frames of each failure. ``reverse`` runs the last test first.
+    ``pace`` lets the clocks that tests see run so many times as fast.
     ``cover`` are absolute patterns of files whose lines are recorded per test, less ``omit``.
     What the tests do, hang included, comes back in the report; raises SandboxDied alone.
     """
@@ -110,6 +112,7 @@ async def run_tests(
         "limit": test_seconds if isinstance(test_seconds, int | float) else None,
         "limits": dict(limits),
         "details": details,
+        "pace": pace,
         "cover": list(cover),
         "omit": list(omit),
         "out": out,

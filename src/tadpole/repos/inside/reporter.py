@@ -21,12 +21,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Generator, Iterator
+from time import monotonic, process_time  # themselves, whatever stands for them later
 from types import FrameType
 from typing import Any
 
 import pytest
+from fastclock import hurry
 
 RANK = ("passed", "xpassed", "xfailed", "skipped", "failed", "error")  # the worst one counts
 PATIENCE = 5  # times its limit that a test may take by the clock: a busy machine is not its fault
@@ -46,6 +47,7 @@ class Reporter:
         self.gives_up = request.get("gives_up", False)  # at the first test that does not end
         self.write = write
         self.coverage = coverage
+        self.begin = hurry(pace) if (pace := request.get("pace", 1)) > 1 else lambda: None
         self.deadline: float | None = None
         self.clock = (0.0, 0.0)  # limit of the test, and processor time when it began
         self.now: dict[str, Any] = {}
@@ -78,9 +80,10 @@ class Reporter:
         """Bracket one test: its clock, its deadline, its coverage context."""
         self.now = {"id": item.nodeid, "status": "passed"}
         limit = self.limits.get(item.nodeid, self.limit)
-        start = time.monotonic()
+        self.begin()
+        start = monotonic()
         self.deadline = start + limit if limit else None
-        self.clock = (limit or 0.0, time.process_time())
+        self.clock = (limit or 0.0, process_time())
         if self.coverage:
             self.coverage.switch_context(item.nodeid)
         outcome = yield
@@ -88,7 +91,7 @@ class Reporter:
             self.coverage.switch_context("")
         if outcome.excinfo is not None:  # pytest.exit: nobody knows how the test would have ended
             return
-        self.now["seconds"] = round(time.monotonic() - start, 4)
+        self.now["seconds"] = round(monotonic() - start, 4)
         self.write(self.now)
         if self.gives_up and "hung" in self.now:
             item.session.shouldfail = "a test does not end"
@@ -112,7 +115,7 @@ class Reporter:
         if self.deadline is None:
             yield
             return
-        left = max(0.05, self.deadline - time.monotonic())
+        left = max(0.05, self.deadline - monotonic())
         before = signal.signal(signal.SIGALRM, self._look)
         # It repeats, because a test may swallow the first one, or have waited for a processor.
         signal.setitimer(signal.ITIMER_REAL, left, max(left / 4, 0.1))
@@ -125,8 +128,8 @@ class Reporter:
     def _look(self, _signal: int, _frame: FrameType | None) -> None:
         """End a test that used up its limit in processor time, or waits for much longer."""
         limit, spent = self.clock
-        waited = time.monotonic() - (self.deadline or 0.0) + limit
-        if time.process_time() - spent >= 0.9 * limit or waited >= PATIENCE * limit:
+        waited = monotonic() - (self.deadline or 0.0) + limit
+        if process_time() - spent >= 0.9 * limit or waited >= PATIENCE * limit:
             self.now["hung"] = True
             pytest.fail("took longer than its limit", pytrace=False)
 
