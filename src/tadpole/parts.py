@@ -64,8 +64,8 @@ def set_aside(job: Job) -> None:
     if not rest or not chosen:
         raise UsageError(
             f"{len(training)} training tasks are too few to choose checkpoints by some of them: "
-            "make more (--tasks.count), or say --tasks.validation_share 0, and each round goes on "
-            "from the last checkpoint"
+            "make more in a new run (--tasks.count), or say --tasks.validation_share 0, and each "
+            "round goes on from the last checkpoint"
         )
     names = {task.name for task in chosen}
     places = [

@@ -60,19 +60,6 @@ class Box:
         }
 
 
-def running(*words):
-    """Processes on this machine whose command line has these words (sleep's odd seconds)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            argv = entry.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if argv[: len(words)] == [word.encode() for word in words]:
-            found.append(entry.parent.name)
-    return found
-
-
 @pytest.fixture
 def box(tmp_path):
     root = tmp_path / "work"
