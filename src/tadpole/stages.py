@@ -82,7 +82,8 @@ async def _warm_up(job: Job, raw: Prepared) -> None:
             seed=job.seed(asked.seed),
             progress=lambda done, loss: bar.update(done=done, note=f"loss {loss:.3f}"),
         )
-    state = CheckpointState(update=0, fingerprint="warmed-up")
+    profile = job.config.leaf.profile
+    state = CheckpointState(update=0, fingerprint="warmed-up", profile=profile)
     root = job.rundir.directory(WARMUP)
     save_checkpoint(root, raw.loaded.model, raw.loaded.tokenizer, None, state)
 
@@ -163,6 +164,7 @@ async def _climb(job: Job, start: Prepared, tasks: list[Task]) -> Path:
         seed=job.seed(asked.seed),
         base=start.policy.fingerprint,
         validate=validator(job, start.policy, rollout),
+        profile=job.config.leaf.profile,
         say=job.progress.say,
     )
     made = checkpoints(job.rundir.path / "checkpoints")

@@ -25,7 +25,7 @@ from tadpole.progress import Progress
 from tadpole.rl.checkpoint import checkpoints, read_state
 from tadpole.rl.metrics import TABLE, UpdateRow
 from tadpole.rundir import RunDir
-from tadpole.settings import Tracker
+from tadpole.settings import ProfileName, Tracker
 from tadpole.workshop import Workshop
 from tests.rl.climbing import tasks
 from tests.tiny import byte_tokenizer, llama
@@ -58,10 +58,11 @@ def test_exports_become_a_chain_of_checkpoints(run, places):
     named(places)
     export(places, 10, 1)
     export(places, 20, 2)
-    made = stage.adopt(places, run, "base")
+    made = stage.adopt(places, run, "base", ProfileName.COMPACT)
     states = [read_state(path) for path in checkpoints(run.path / "checkpoints")]
     assert made.name == "update-00020" and [state.update for state in states] == [10, 20]
     assert [state.fingerprint for state in states] == ["base+10.0", "base+20.0"]
+    assert {state.profile for state in states} == {ProfileName.COMPACT}
     assert [state.parent for state in states] == ["base", states[0].weights]
     assert states[1].weights == weights_hash(made)
     assert (made / "tokenizer.json").exists()

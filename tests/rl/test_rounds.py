@@ -101,7 +101,9 @@ async def test_one_round_is_what_it_always_was(pond):
     assert not any(job.rundir.table(name).exists() for name in (ROUNDS, VALIDATION))
     assert load_split(job.rundir).count(Part.VALIDATION) == 0
     made = checkpoints(job.rundir.path / "checkpoints")
-    assert [read_state(path).update for path in made] == [1, 2, 3, 4] and out == made[-1]
+    states = [read_state(path) for path in made]
+    assert [state.update for state in states] == [1, 2, 3, 4] and out == made[-1]
+    assert {state.profile for state in states} == {job.config.leaf.profile}
 
 
 def test_a_later_round_has_the_settings_of_the_run(tmp_path):

@@ -108,7 +108,7 @@ def test_a_policy_that_was_trained_here_is_asked_as_it_was_trained(tmp_path: Pat
     trained = load({"run.dir": str(tmp_path / "run")})  # the embedded model: compact
     RunDir.create(tmp_path / "run", trained)
     weights = tmp_path / "run" / "checkpoints" / "update-00006"
-    put(weights, {"tadpole.json": "{}", "config.json": "{}"})
+    put(weights, {"tadpole.json": '{"update":6,"fingerprint":"a+6"}', "config.json": "{}"})
 
     def profile(**flags: str) -> str:
         flags = {"policy.model": str(weights)} | {k.replace("_", "."): v for k, v in flags.items()}
@@ -116,7 +116,13 @@ def test_a_policy_that_was_trained_here_is_asked_as_it_was_trained(tmp_path: Pat
 
     assert profile() == "compact" and "trained with leaf.profile compact" in capsys.readouterr().err
     assert profile(leaf_profile="full") == "full"
+    said = (weights / "tadpole.json").read_text()
     (weights / "tadpole.json").unlink()  # weights of somebody else
+    assert profile() == "full"
+    weights = tmp_path / "elsewhere"  # a copy, which says it by itself
+    put(weights, {"tadpole.json": said[:-1] + ',"profile":"compact"}', "config.json": "{}"})
+    assert profile() == "compact"
+    (weights / "tadpole.json").write_text("{}")  # of something else
     assert profile() == "full"
 
 

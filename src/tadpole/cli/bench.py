@@ -1,5 +1,6 @@
 """What solve, review and apply share: the repository that they stand in, and its work."""
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -174,23 +175,28 @@ def as_trained(request: Request) -> Config:
 
     A policy that was trained in another harness loses much of its skill.
     """
-    from tadpole.rl.checkpoint import STATE
-
     config = request.config
-    run = Path(config.policy.model).absolute().parent.parent
-    if (
-        "leaf.profile" in request.flags
-        or config.leaf.profile is not ProfileName.FULL
-        or not (Path(config.policy.model) / STATE).is_file()
-        or not (run / CONFIG).is_file()
-    ):
+    if "leaf.profile" in request.flags or config.leaf.profile is not ProfileName.FULL:
         return config
-    profile = saved(run / CONFIG).leaf.profile
-    if profile is ProfileName.FULL:
+    profile = _profile_of(Path(config.policy.model))
+    if profile is None or profile is ProfileName.FULL:
         return config
     request.progress.say(f"the policy was trained with leaf.profile {profile.value}: so it is used")
     leaf = config.leaf.model_copy(update={"profile": profile})
     return config.model_copy(update={"leaf": leaf})
+
+
+def _profile_of(model: Path) -> ProfileName | None:
+    """The profile that a checkpoint of Tadpole's was trained in; None where nobody says."""
+    from tadpole.rl.checkpoint import STATE, read_state
+
+    if not (model / STATE).is_file():
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        if told := read_state(model).profile:
+            return told
+    run = model.absolute().parent.parent / CONFIG
+    return saved(run).leaf.profile if run.is_file() else None
 
 
 def _lies_there(root: Path, path: str) -> "FileChange | str | None":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tadpole.errors import ModelError, TrainerError
 from tadpole.models.location import weights_hash
+from tadpole.settings import ProfileName
 from tadpole.trace import Record
 
 if TYPE_CHECKING:  # who only reads what checkpoints say of themselves needs no torch
@@ -33,6 +34,7 @@ class CheckpointState(Record):
     fingerprint: str  # name of these weights in the rows
     weights: str = ""  # hash of the weight files, set when they are written
     parent: str = ""  # the same of the checkpoint before, or of the weights it all began with
+    profile: ProfileName | None = None  # in which it was trained; None: not recorded
 
 
 def save_checkpoint(

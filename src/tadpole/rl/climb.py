@@ -40,7 +40,7 @@ from tadpole.rl.samples import contexts, lags, versions
 from tadpole.rl.scheduler import Batch, Scheduler
 from tadpole.rollout import Rollout
 from tadpole.rundir import RunDir
-from tadpole.settings import TrainConfig
+from tadpole.settings import ProfileName, TrainConfig
 from tadpole.task import Task
 from tadpole.trace import Attempt, Trace
 from tadpole.tries import RETRIES
@@ -78,6 +78,7 @@ class Climb:
     seed: int
     base: str
     validate: Callable[[], Awaitable[str]] | None = None
+    profile: ProfileName | None = None  # that the policy plays in; None: not to be recorded
     say: Callable[[str], None] = lambda line: None  # what a person should know of a resumption
 
     async def run(self, tasks: Sequence[Task], progress: Callable[[UpdateRow], None]) -> Path:
@@ -118,7 +119,12 @@ class Climb:
             if update == s.updates or update % s.checkpoint_every == 0:
                 made = checkpoints(root)
                 parent = read_state(made[-1]).weights if made else self.base
-                state = CheckpointState(update=update, fingerprint=fingerprint, parent=parent)
+                state = CheckpointState(
+                    update=update,
+                    fingerprint=fingerprint,
+                    parent=parent,
+                    profile=self.profile,
+                )
                 save_checkpoint(root, self.learner.model, self.tokenizer, self.learner, state)
                 await self._look(root)
             progress(row)

@@ -25,7 +25,7 @@ from tadpole.rl.checkpoint import STATE, CheckpointState, checkpoints, read_stat
 from tadpole.rl.metrics import ROLLOUTS, TABLE, UpdateRow
 from tadpole.rl.tracker import Tell, tracking
 from tadpole.rundir import RunDir, write_atomic
-from tadpole.settings import EMBEDDED, SERVED
+from tadpole.settings import EMBEDDED, SERVED, ProfileName
 from tadpole.task import Task
 from tadpole.timing import timed
 from tadpole.trace import Attempt
@@ -63,7 +63,7 @@ async def train(job: Job) -> Path:
             given = (asked, places.log, str(os.getpid()))
             driver: list[str | Path] = [sys.executable, "-m", "tadpole.engines.verl.main", *given]
             await watched(job, places, driver, tell)
-    made = adopt(places, job.rundir, before.fingerprint)
+    made = adopt(places, job.rundir, before.fingerprint, job.config.leaf.profile)
     note_trained(job, made)
     return made
 
@@ -161,7 +161,7 @@ def last_error(log: Path) -> str:
     return f"{last[:300]} ({log})"
 
 
-def adopt(places: Places, rundir: RunDir, base: str) -> Path:
+def adopt(places: Places, rundir: RunDir, base: str, profile: ProfileName | None = None) -> Path:
     """Take verl's exports over as checkpoints of the run; the directory of the last one.
 
     An export beyond where verl stands is what a kill left of a checkpoint: that update is made
@@ -181,6 +181,7 @@ def adopt(places: Places, rundir: RunDir, base: str) -> Path:
             fingerprint=name,
             weights=weights_hash(export),
             parent=before[-1] if before else base,
+            profile=profile,
         )
         _take(export, root / f"update-{update:05d}", state)
     found = [path for path in checkpoints(root) if read_state(path).update <= done]
