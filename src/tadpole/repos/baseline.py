@@ -3,8 +3,8 @@
 A test counts as stable that passed in every run: one plain, one with another hash seed, the last
 test first and clocks that run a thousand times as fast, one with a third hash seed and line
 coverage per test. Three runs do not prove stability; whoever makes tasks asks in addition that a
-failing test executes the changed lines. So fast a clock finds a test that allows a second for a
-millisecond of work; one that allows more fails on no machine.
+failing test executes the changed lines. So fast a clock finds, on an idle machine too, a test that
+allows a second for more than a millisecond of work.
 Tests of more than one outcome (flaky), and those that are skipped or expected to fail, are
 recorded with their outcome and never decide a grade.
 """

@@ -1,11 +1,12 @@
-"""Clocks that run faster than they should, so that a test which asserts how long something takes
-shows itself: on a busy machine it would fail some day, whatever the library does.
+"""Clocks that run faster than they should, so that a test which allows little more time than
+something takes shows itself: on a busy machine it would fail some day, whatever the library does.
 
 Clocks of which only differences count run at ``pace``. The time of day is ahead by the same, but
 afresh in every test, and not where somebody set it: dates stay those of the machine. Sleeping and
 waiting last as long as ever.
 
-Finds tests that ask ``time`` of Python. Does not find those that ask the system otherwise, or in
+Finds tests that ask ``time`` of Python, and with them those that give up waiting by it. Does not
+find those that allow ``pace`` times what something takes, ask the system otherwise, or ask in
 another process.
 """
 
@@ -52,7 +53,9 @@ class TimeOfDay:
 
 
 def hurry(pace: int) -> Callable[[], None]:
-    """Let the clocks of this process run at ``pace``; to be called when a test begins."""
+    """Let the clocks of this process run at ``pace``. What comes back is to be called when a test
+    begins.
+    """
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
         for one in (name, f"{name}_ns"):
             setattr(time, one, Interval(getattr(time, one), pace))
