@@ -127,12 +127,19 @@ def chosen(statement, body, test, tree):
         (b"with pytest.raises(ValueError): f()", "It raises ValueError.", ()),
         (b"with pytest.raises(KeyError): f()", "No part of the solution.", ()),
         (b"def refund(): pass\nrefund()", "The test's own.", ()),
+        (b"import warnings\nwarnings.warn('x')", "Everybody knows the module.", ()),
+        (b"import decimal as warnings\nfrom warnings import warn", "So it does.", ()),
+        (b"import shop\nshop.warnings", "A name of the solution's own.", ("warnings",)),
+        (b"from collections import Counter\ntype(x) is Counter", "What for?", ("Counter",)),
+        (b"import collections\ntype(x) is collections.Counter", "What for?", ("Counter",)),
     ],
 )
 def test_what_only_the_solution_chose_must_be_told(tree, test, statement, missing):
     body = b"""
 
 def refund(items):
+    import warnings
+    from collections import Counter
     if len(items) > 4711:
         raise ValueError("too many of them")
 """

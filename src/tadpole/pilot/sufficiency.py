@@ -14,6 +14,7 @@ new, for example an order of results. A person may read the statements with ``ta
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,6 +80,7 @@ class Chosen:
         numbers = _found(_NUMBER, statement)
         own = {n.id for n in ast.walk(module) if isinstance(n, ast.Name) and _stored(n)}
         own |= {n.name for n in ast.walk(module) if isinstance(n, _DEFINED)}
+        own |= _modules(module)
         for node in ast.walk(module):
             for name in _names(node):
                 if name in self._names - words - own:
@@ -110,17 +112,33 @@ def _stored(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
+def _standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _modules(module: ast.Module) -> frozenset[str]:
+    """The names under which a test has whole modules of the standard library."""
+    imports = (node for node in ast.walk(module) if isinstance(node, ast.Import))
+    aliases = (alias for node in imports for alias in node.names if _standard(alias.name))
+    return frozenset(alias.asname or alias.name.partition(".")[0] for alias in aliases)
+
+
 def _names(node: ast.AST) -> Iterator[str]:
+    """The names that a node uses, without those of modules of the standard library."""
     if isinstance(node, ast.Name):
         yield node.id
     elif isinstance(node, ast.Attribute):
         yield node.attr
     elif isinstance(node, ast.keyword) and node.arg:
         yield node.arg
-    elif isinstance(node, ast.alias):
-        yield from node.name.split(".")
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield from node.module.split(".")
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            if not _standard(alias.name):
+                yield from alias.name.split(".")
+    elif isinstance(node, ast.ImportFrom):
+        if node.module and (node.level or not _standard(node.module)):
+            yield from node.module.split(".")
+        yield from (alias.name for alias in node.names)
 
 
 def _expected_errors(node: ast.AST) -> Iterator[str]:

@@ -48,7 +48,8 @@ Write a task for another engineer, in the repository $name that is checked out h
 Leave these behind:
 1. The solution: change the source files so that they are as they shall be once the task is done.
 2. Tests: new files named test_*.py in $tests. They pass on your solution, at least one of them \
-fails without it, and each checks behaviour, in any order, without network and clock.
+fails without it, and those that fail run lines that you changed. Each checks behaviour, in any \
+order, without network and clock.
 3. $notes/statement.md: what the other engineer is told, in 60 to 250 words. It names every \
 function, argument, value, text and error that your tests check and the repository does not show \
 yet. It quotes no line of your solution or of your tests.
