@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from tadpole.outcome import TestStatus
 from tadpole.protocols import ExecReason
 from tadpole.repos.testrun import run_tests, with_reporter
@@ -63,6 +65,42 @@ async def test_a_swapped_change_gives_what_a_fresh_run_gives(store, snapshot):
     for one, all_of_it in zip(found, whole, strict=False):
         assert not all_of_it.warm
         assert {i: all_of_it.statuses[i] for i in ids} == one.statuses
+
+
+FREEZES = """import gc
+
+
+def pytest_collection_finish():
+    gc.freeze()
+"""
+RENAMES = """from shapes import area
+
+for function in (area.square, area.Box.__init__, area.Box.volume.__wrapped__, area.never_run):
+    function.__code__ = function.__code__.replace(co_filename="elsewhere.py")
+"""
+
+
+@pytest.mark.parametrize(
+    "conftest, warm", [(FREEZES, True), (RENAMES, False)], ids=["frozen", "renamed"]
+)
+async def test_no_edit_is_lost_on_functions_that_are_hard_to_find(store, snapshot, conftest, warm):
+    ids = snapshot.baseline.stable
+    wrong = edited(snapshot, "side * side", "side + side + 1")
+    imported = {path: snapshot.baseline.imported(path) for path in snapshot.baseline.files}
+    box = await store.engine.start(with_reporter(store.box(snapshot)))
+    try:
+        await box.write((FileChange("tests/conftest.py", conftest.encode()),))
+        [report] = await run_variants(
+            box,
+            snapshot.recipe,
+            store.python(snapshot),
+            [Variant(wrong, ids)],
+            imported=imported,
+        )
+    finally:
+        await box.close()
+    assert report.warm is warm
+    assert {i for i in ids if i not in report.passed} == {i for i in ids if "test_square" in i}
 
 
 async def test_one_variant_that_never_ends_does_not_take_the_others_with_it(store, snapshot):

@@ -11,9 +11,10 @@ give a wrong answer, so every doubt refuses.
 import gc
 import inspect
 import os
+import sys
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 
 _PARTS = (
     "co_argcount",
@@ -106,6 +107,7 @@ class Living:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int], list[FunctionType]] = {}
+        gc.unfreeze()  # what a conftest or a plugin has frozen is listed nowhere
         gc.collect()
         real: dict[str, str] = {}
         for one in gc.get_objects():
@@ -115,7 +117,11 @@ class Living:
                     real[name] = os.path.realpath(name)
                 key = (real[name], one.__code__.co_qualname, one.__code__.co_firstlineno)
                 self._found.setdefault(key, []).append(one)
-        self.files = frozenset(key[0] for key in self._found)
+        modules = [one for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
+        loaded = [vars(one).get("__file__") for one in modules]  # asking one may import others
+        self.files = frozenset(key[0] for key in self._found).union(
+            os.path.realpath(one) for one in loaded if isinstance(one, str)
+        )
 
     def _of(self, path: str, code: CodeType) -> list[FunctionType]:
         return self._found.get((path, code.co_qualname, code.co_firstlineno), [])
