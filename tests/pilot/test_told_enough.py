@@ -216,6 +216,56 @@ def test_rungs_that_leave_out_what_is_asked_for_are_not_given(
     assert without == [rung for rung in wanted if rung != 6]
 
 
+def naming(tree, test, body, texts, **changed):
+    """What is given of rungs with these texts, where a repair brings ``body`` back."""
+    pristine = PRISTINE + body
+    task = new_task(
+        start=(FileChange("shop.py", PRISTINE),),
+        gold=(FileChange("shop.py", pristine),),
+        hidden=(FileChange("tests/test_shop.py", test),),
+        fail_to_pass=IDS,
+        hints=tuple(Hint(rung, text) for rung, text in enumerate(texts)),
+    )
+    found = admission.admitted(task, tree, documented=True, told=[], failing={})
+    return [(hint.rung, hint.text) for hint in found]
+
+
+REFUND = b"""
+
+def refund(items):
+    if json.dumps(items) > 4711:
+        raise ValueError("too many of them")
+"""
+ASKS = b"""import json
+
+
+def test_total(cart):
+    with pytest.raises(ValueError, match="too many of them"):
+        shop.refund(json.loads("[1]"))
+"""
+
+
+def test_what_the_tests_ask_for_is_told_where_no_rung_tells_it(tree):
+    named = "\n\nThe tests ask for "
+    assert naming(tree, ASKS, REFUND, ["Pay.", "Pay back, ValueError else."]) == [
+        (0, f'Pay.{named}`ValueError`, `refund`, "too many of them".'),
+        (1, f'Pay back, ValueError else.{named}`refund`, "too many of them".'),
+    ]
+    told = 'A refund of "too many of them" is a ValueError.'
+    assert naming(tree, ASKS, REFUND, ["Pay.", told]) == [(1, told)]
+
+
+def test_many_names_or_a_line_of_the_repair_are_not_told(tree):
+    names = [f"name_{n}" for n in range(admission.MOST_NAMED + 1)]
+    body = "\n".join(f"def {name}(): pass" for name in names).encode()
+    asks = b"def test_total(): shop." + "; shop.".join(names).encode()
+    assert naming(tree, asks, body, ["Pay."]) == []
+    assert len(naming(tree, asks, body, [f"Pay with {names[0]}."])) == 1
+    quote = "return first + second  # of all items"
+    asks = f"def test_total(): assert source == {quote!r}".encode()
+    assert naming(tree, asks, f"\n\ndef both():\n    {quote}\n".encode(), ["Pay."]) == []
+
+
 def test_failures_of_undocumented_code_are_told_one_by_one(tree):
     codes = {"shop.py": Code.decode("shop.py", PRISTINE)}
     sufficiency._guides.cache_clear()

@@ -5,12 +5,16 @@ function is documented (:func:`tadpole.pilot.sufficiency.documented`), or the ru
 failure, or an unexpected error of the same kind; and where it leaves out no name and no value that
 only the repair would bring back. What a person wrote over a commit asks for something, and seldom
 says all of it: it counts where there is as much of it as of any statement, and documentation
-besides. A rung that quotes a line of the repair is left out as well. The
-dictated rung tells all of it on purpose.
+besides. Where all rungs leave out some name or value, these are told besides, if they are few
+(:data:`MOST_NAMED`). A rung that quotes a line of the repair is left out as well. The dictated rung
+tells all of it on purpose.
 """
 
+import ast
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tadpole.pilot import leak, sufficiency, symptom
@@ -25,6 +29,7 @@ from tadpole.repos.testrun import Failure
 from tadpole.task import FileChange, Hint, Task, TaskKind
 
 MOST_TOLD = 8  # failing test functions that a statement tells one by one
+MOST_NAMED = 6  # names and values that it tells because the tests check them
 
 Groups = Mapping[str, Sequence[Symptom]]
 
@@ -101,27 +106,47 @@ def admitted(
             for shown in failing.values()
         )
 
-    return tuple(
-        hint
-        for hint in task.hints
-        if hint.rung == TOP
-        or (
-            enough(hint.rung)
-            and not leak.in_statement(hint.text, start, solved)
-            and not chosen.untold(hint.text, tests)
-        )
-    )
+    def is_open(hint: Hint) -> bool:
+        return enough(hint.rung) and not leak.in_statement(hint.text, start, solved)
+
+    missing = {hint: chosen.untold(hint.text, tests) for hint in task.hints}
+    given = [
+        hint for hint in task.hints if hint.rung == TOP or (is_open(hint) and not missing[hint])
+    ]
+    if not given:
+        short = (hint for hint in task.hints if len(missing[hint]) <= MOST_NAMED)
+        named = (replace(hint, text=_naming(hint.text, missing[hint])) for hint in short)
+        given = [one for one in named if is_open(one) and not chosen.untold(one.text, tests)]
+    return tuple(given)
+
+
+def _naming(text: str, missing: Sequence[str]) -> str:
+    """A statement that tells besides what tests check: names as code, texts in quotes."""
+    told = (f"`{one}`" if re.fullmatch(r"[\w.]+", one) else f'"{one}"' for one in missing)
+    return f"{text}\n\nThe tests ask for {', '.join(told)}."
 
 
 def _deciding(task: Task) -> list[FileChange]:
-    """The failing test functions alone, as files of their own."""
+    """The failing test functions alone, as files of their own that import the standard library."""
     contents = {change.path: change.content or b"" for change in task.hidden}
     found = []
     for path, chains in sorted(by_file(task.fail_to_pass).items()):
+        imports = _imports(path, contents.get(path, b""))
         for chain in sorted(chains):
             source = source_of(path, contents.get(path, b""), chain)
             lines = source.splitlines(keepends=True)
             indent = len(source) - len(source.lstrip()) if lines else 0
             text = "".join(line[indent:] if line.strip() else line for line in lines)
-            found.append(FileChange(path, text.encode("utf-8", "replace")))
+            found.append(FileChange(path, (imports + text).encode("utf-8", "replace")))
     return found
+
+
+def _imports(path: str, content: bytes) -> str:
+    """The lines that give a test file whole modules of the standard library."""
+    try:
+        nodes = Code.decode(path, content).tree.body
+    except ValueError:
+        return ""
+    found = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    known = [alias for alias in found if sufficiency.is_standard(alias.name)]
+    return "".join(f"import {ast.unparse(alias)}\n" for alias in known)

@@ -28,6 +28,8 @@ class Choice:
         self.rules, self.baseline, self.candidate = rules, snapshot.baseline, candidate
         share = int(rules.most_failing_share * len(self.baseline.stable))
         self.cap = max(1, min(rules.most_failing, share))
+        places = ((site.path, site.lines) for site in candidate.sites)
+        self._reaching = [frozenset(self.baseline.tests_of(*place)) for place in places]
         self.reached = self._reached()
         self.wanted = (*self.reached[: rules.reached], *self._others())
         self.failing: tuple[str, ...] = ()
@@ -120,23 +122,31 @@ class Choice:
     def _green(self, passed: Sequence[str]) -> tuple[str, ...]:
         """The tests to keep green: those that reach the edit, those near the failing, few files.
 
-        Every grading of every attempt runs them, so very slow ones are taken last.
+        Every grading of every attempt runs them, so very slow ones are taken last. Of an edit in
+        several places each has its share, so that none is left to itself.
         """
         places = {locate(i)[0] for i in self.failing}
         reached = set(self.reached)
 
+        def is_slow(node_id: str) -> bool:
+            return self.baseline.seconds[node_id] > self.rules.slow
+
         def rank(node_id: str) -> tuple[bool, bool, bool, bytes, bytes]:
-            slow = self.baseline.seconds[node_id] > self.rules.slow
             place = locate(node_id)[0]
             drawn = self._draw(place), self._draw(node_id)
-            return slow, node_id not in reached, place not in places, *drawn
+            return is_slow(node_id), node_id not in reached, place not in places, *drawn
 
-        return self._in_order(sorted(passed, key=rank)[: self.rules.most_green])
+        ranked = sorted(passed, key=rank)
+        share = self.rules.most_green // max(1, len(self._reaching))
+        chosen: dict[str, None] = {}
+        for ids in self._reaching:
+            near = [i for i in ranked if i in ids and not is_slow(i)]
+            chosen.update(dict.fromkeys(near[:share]))
+        chosen.update(dict.fromkeys(ranked))
+        return self._in_order(list(chosen)[: self.rules.most_green])
 
     def _reached(self) -> tuple[str, ...]:
-        ids: set[str] = set()
-        for site in self.candidate.sites:
-            ids.update(self.baseline.tests_of(site.path, site.lines))
+        ids = frozenset[str]().union(*self._reaching)
         return tuple(i for i in self.baseline.stable if i in ids)
 
     def _others(self) -> list[str]:

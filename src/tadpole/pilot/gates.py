@@ -2,15 +2,19 @@
 
 Protects against: hidden tests that pass without a repair, or others that fail then, repairs that
 do not pass, and tests that vanish instead of failing, so that a solver would win by taking out the
-edited function or by making its module unreadable. Does not protect against weak tests: what
-these are worth :mod:`tadpole.pilot.strength` measures.
+edited function or by making its module unreadable. Of several edited functions and files one is
+tried, of which it is known that failing tests run it where that is known of any. Does not protect
+against weak tests: what these are worth :mod:`tadpole.pilot.strength` measures.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from tadpole.errors import GraderError
 from tadpole.outcome import GradeStatus
+from tadpole.pilot.code import Code, Function
 from tadpole.pilot.hide import without_tests
 from tadpole.pilot.verdict import Dropped, DropReason
 from tadpole.protocols import Grader
@@ -22,12 +26,19 @@ from tadpole.trace import Grade
 NO_OP = (FileChange("tadpole-changes-nothing.txt", b""),)
 
 
-async def gate(task: Task, grader: Grader, at_once: int = 1) -> None:
+Runs = Callable[[str, Collection[int]], bool]  # whether a failing test runs such a line of a file
+
+
+def _any(_path: str, _lines: Collection[int]) -> bool:
+    return True
+
+
+async def gate(task: Task, grader: Grader, at_once: int = 1, runs: Runs = _any) -> None:
     """Send every change of :func:`changes` through the grader, ``at_once`` at a time.
 
     Raises Dropped for a wrong grade, GraderError where it could not be graded.
     """
-    asked, free = list(changes(task)), asyncio.Semaphore(at_once)
+    asked, free = list(changes(task, runs)), asyncio.Semaphore(at_once)
 
     async def graded(delta: Sequence[FileChange]) -> Grade:
         async with free:
@@ -43,28 +54,49 @@ async def gate(task: Task, grader: Grader, at_once: int = 1) -> None:
             raise Dropped(DropReason.OTHERS_FAIL)
 
 
-def changes(task: Task) -> Iterator[tuple[Sequence[FileChange], bool, DropReason]]:
-    """What is graded: the change, whether it must pass, and the reason where that fails."""
+def changes(
+    task: Task, runs: Runs = _any
+) -> Iterator[tuple[Sequence[FileChange], bool, DropReason]]:
+    """What is graded: the change, whether it must pass, and the reason where that fails.
+
+    ``runs`` tells of lines of the repaired files.
+    """
     yield task.gold, True, DropReason.UNSOLVED
     yield NO_OP, False, DropReason.FREE
-    whole = next((c for c in task.gold if c.content and c.path.endswith(".py")), None)
-    if whole is None or whole.content is None:
+    files = [change for change in task.gold if change.content and change.path.endswith(".py")]
+    files.sort(key=lambda change: not runs(change.path, range(1, _lines(change) + 1)))
+    if not files:
         return
-    torn = FileChange(whole.path, whole.content + b"\n)\n", whole.executable)
+    torn = replace(files[0], content=(files[0].content or b"") + b"\n)\n")
     yield _with(task.gold, torn), False, DropReason.PASSES_BROKEN
-    for change in task.gold:
-        name = next(iter(_defined(task, change)), None)
-        if name is not None:
-            yield _with(task.gold, name), False, DropReason.PASSES_DELETED
+    edited = [(change, one) for change in files for one in _edited(task, change)]
+    edited.sort(key=lambda pair: not runs(pair[0].path, _body(pair[1])))
+    for change, function in edited:
+        chains = [tuple(function.name.split("."))]
+        content = without_tests(change.path, change.content or b"", chains)
+        if content is not None:
+            without = replace(change, content=content)
+            yield _with(task.gold, without), False, DropReason.PASSES_DELETED
             return
 
 
-def _defined(task: Task, change: FileChange) -> Iterator[FileChange]:
-    """The file of a repair without the first of the edited functions that it defines."""
-    for name in task.provenance.edited_functions:
-        content = without_tests(change.path, change.content or b"", [tuple(name.split("."))])
-        if content is not None:
-            yield FileChange(change.path, content, change.executable)
+def _lines(change: FileChange) -> int:
+    return (change.content or b"").count(b"\n") + 1
+
+
+def _edited(task: Task, change: FileChange) -> list[Function]:
+    """The edited functions of a repaired file, in the order in which the task names them."""
+    functions: dict[str, Function] = {}
+    with contextlib.suppress(ValueError):
+        found = Code.decode(change.path, change.content or b"").functions
+        functions = {one.name: one for one in found}
+    names = task.provenance.edited_functions
+    return [functions[name] for name in names if name in functions]
+
+
+def _body(function: Function) -> range:
+    """Its lines that do not run where it is defined."""
+    return range(function.body[0].lineno, function.lines.stop) if function.body else range(0)
 
 
 def _with(gold: Sequence[FileChange], change: FileChange) -> tuple[FileChange, ...]:

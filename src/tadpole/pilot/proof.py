@@ -17,7 +17,7 @@ out what is checked. Does not guard against: a dull task, or tests that check li
 statement asks; of that the wrong repairs tell something.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tadpole.grading.filter import split
@@ -48,6 +48,11 @@ class Proof:
     task: Task
     lines: Mapping[str, tuple[int, ...]]  # edited lines of the solved source files
     seconds: Mapping[str, float]  # of every deciding test
+    ran: Mapping[str, frozenset[int]]  # lines of the solved source files that written tests run
+
+    def runs(self, path: str, lines: Collection[int]) -> bool:
+        """Whether a written test runs one of these lines."""
+        return not self.ran.get(path, frozenset()).isdisjoint(lines)
 
 
 async def prove(
@@ -105,6 +110,7 @@ class _Found:
     failures: Mapping[str, Failure]
     lines: Mapping[str, tuple[int, ...]]
     seconds: Mapping[str, float]
+    ran: Mapping[str, frozenset[int]]
 
 
 class _Runs:
@@ -114,6 +120,7 @@ class _Runs:
         self.snapshot, self.written, self.rules, self.python = snapshot, written, rules, python
         self.stable = snapshot.baseline.stable
         self.seconds = dict(snapshot.baseline.seconds)
+        self.ran: dict[str, frozenset[int]] = {}
         start = before(snapshot, written)
         self.lines = {
             change.path: tuple(
@@ -149,7 +156,7 @@ class _Runs:
                 raise Dropped(
                     DropReason.UNSTABLE, f"{min(other)} under hash seed {hash_seed}{order}"
                 )
-        return _Found(failing, green, first.failures, self.lines, self.seconds)
+        return _Found(failing, green, first.failures, self.lines, self.seconds, self.ran)
 
     async def _own(self, solved: Sandbox) -> tuple[tuple[str, ...], frozenset[str]]:
         """The written tests, and those of them that execute an edited line."""
@@ -180,6 +187,7 @@ class _Runs:
         if report.coverage is not None:
             for path, lines in self.lines.items():
                 covered = report.coverage.lines.get(path, {})
+                self.ran[path] = frozenset(covered)
                 for line in set(lines) & covered.keys():
                     group = report.coverage.sets[covered[line]]
                     reaching.update(report.coverage.ids[number] for number in group)
@@ -304,7 +312,7 @@ def _proof(snapshot: Snapshot, written: Written, bare: Task, found: _Found) -> P
     )
     if leak.of_answer(snapshot, task):
         raise Dropped(DropReason.READABLE)
-    return Proof(task, found.lines, found.seconds)
+    return Proof(task, found.lines, found.seconds, found.ran)
 
 
 def _by_path(changes: Iterable[FileChange]) -> tuple[FileChange, ...]:

@@ -112,14 +112,15 @@ def _stored(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def _standard(module: str) -> bool:
+def is_standard(module: str) -> bool:
+    """Whether a module is one of the standard library, which everybody knows."""
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _modules(module: ast.Module) -> frozenset[str]:
     """The names under which a test has whole modules of the standard library."""
     imports = (node for node in ast.walk(module) if isinstance(node, ast.Import))
-    aliases = (alias for node in imports for alias in node.names if _standard(alias.name))
+    aliases = (alias for node in imports for alias in node.names if is_standard(alias.name))
     return frozenset(alias.asname or alias.name.partition(".")[0] for alias in aliases)
 
 
@@ -133,10 +134,10 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield node.arg
     elif isinstance(node, ast.Import):
         for alias in node.names:
-            if not _standard(alias.name):
+            if not is_standard(alias.name):
                 yield from alias.name.split(".")
     elif isinstance(node, ast.ImportFrom):
-        if node.module and (node.level or not _standard(node.module)):
+        if node.module and (node.level or not is_standard(node.module)):
             yield from node.module.split(".")
         yield from (alias.name for alias in node.names)
 

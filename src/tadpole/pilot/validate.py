@@ -104,7 +104,8 @@ class Validator:
         if leak.of_answer(snapshot, task):
             raise Dropped(DropReason.READABLE)
         ours = self.grader.trusting  # every change is of our own making
-        await gate(task, ours, at_once=4)
+        reaching, red = snapshot.baseline.tests_of, set(found.failing)
+        await gate(task, ours, 4, lambda *place: not red.isdisjoint(reaching(*place)))
         task = replace(task, measured=await self._rewritable(task, ours))
         if found.mutants:  # tried already, together with those of other candidates
             task = counted(task, found.mutants, found.killed)
@@ -145,7 +146,7 @@ class Validator:
         proof = await prove(
             snapshot, written, name, store=self.store, engine=self.engine, rules=self.rules
         )
-        await gate(proof.task, self.grader)
+        await gate(proof.task, self.grader, runs=proof.runs)
         task = replace(proof.task, measured=await self._rewritable(proof.task, self.grader))
         task = await strength_of_written(
             task, snapshot, proof, store=self.store, engine=self.engine, rules=self.rules
