@@ -36,7 +36,7 @@ def test_a_composed_bug_shows_every_part():
     assert "assert 5 == 6" in hints[0].text and "TypeError: no" in hints[0].text
     assert "area(2, 3)" in hints[1].text and "scaled(1)" in hints[1].text
     assert "area(2, 3)" not in hints[0].text.replace("assert 5 == 6", "")
-    assert "line 2 of `pond/m.py`, line 6 of `pond/m.py`" in hints[4].text
+    assert "lines 2 and 6 of `pond/m.py`" in hints[4].text
     assert "wrong operator" in hints[5].text and "wrong operator" not in hints[4].text
 
 
@@ -49,7 +49,7 @@ def test_lines_are_those_of_the_files_that_a_solver_reads():
     start = spliced(TEXT, sites[:2]).splitlines()
     assert [start.index(line) + 1 for line in ("    pass", "    return None")] == [2, 5]
     hints = ladder("pond", candidate(*sites), [SEEN], CODES)
-    places = "line 2 of `pond/m.py`, line 5 of `pond/m.py`, line 3 of `pond/other.py`"
+    places = "lines 2 and 5 of `pond/m.py`; line 3 of `pond/other.py`"
     assert f"Look near {places}." in hints[-1].text
 
 

@@ -83,13 +83,19 @@ def _place(what: str, names: Sequence[str]) -> str:
 
 def _lines(candidate: Candidate) -> str:
     """Each place, as it is numbered at the start: an edit above it may have moved it."""
-    places: dict[str, None] = {}
+    places: dict[str, dict[int, None]] = {}
     moved: dict[str, int] = {}
     for site in sorted(candidate.sites, key=lambda site: (site.path, site.offset)):
         by = moved.setdefault(site.path, 0)
-        places[f"line {site.line + by} of `{site.path}`"] = None
+        places.setdefault(site.path, {})[site.line + by] = None
         moved[site.path] = by + site.new.count("\n") - site.old.count("\n")
-    return f"Look near {', '.join(places)}."
+    return f"Look near {'; '.join(_numbers(path, [*found]) for path, found in places.items())}."
+
+
+def _numbers(path: str, lines: Sequence[int]) -> str:
+    *most, last = map(str, lines)
+    told = f"lines {', '.join(most)} and {last}" if most else f"line {last}"
+    return f"{told} of `{path}`"
 
 
 def _mistake(part: Candidate) -> str:
