@@ -112,6 +112,22 @@ def test_one_test_more_or_less_moves_no_other(snapshot, candidates):
             assert set(whole) - {gone} <= set(less)
 
 
+def test_of_an_edit_in_several_places_each_keeps_a_test_green(snapshot, candidates):
+    stable, reaching = snapshot.baseline.stable, snapshot.baseline.tests_of
+    sites = [site for one in candidates for site in one.sites]
+    sets = {site: frozenset(reaching(site.path, site.lines)) for site in sites}
+    few = min(sites, key=lambda site: len(sets[site]))
+    others = [site for site in sites if not sets[site] & sets[few]]
+    assert len(sets[few]) == 1 and len(frozenset().union(*(sets[one] for one in others))) > 6
+    for other in others:
+        both = replace(candidates[0], sites=(other, few, other, replace(few, lines=())))
+        green = Choice(Rules(most_green=2), snapshot, both)._green(stable)
+        assert len(green) == 2 and sets[few] & set(green) and sets[other] & set(green)
+    every = replace(candidates[0], sites=tuple(others))  # more places than tests
+    green = Choice(Rules(most_green=2), snapshot, every)._green(stable)
+    assert len(green) == 2 and set(green) <= frozenset().union(*(sets[one] for one in others))
+
+
 async def test_a_limit_of_time_decides_only_when_it_does_so_twice():
     good = report(["a"], [])
     cut, hung = replace(good, reason=ExecReason.TIMEOUT), replace(good, hung=frozenset("a"))

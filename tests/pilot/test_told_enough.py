@@ -132,6 +132,13 @@ def chosen(statement, body, test, tree):
         (b"import shop\nshop.warnings", "A name of the solution's own.", ("warnings",)),
         (b"from collections import Counter\ntype(x) is Counter", "What for?", ("Counter",)),
         (b"import collections\ntype(x) is collections.Counter", "What for?", ("Counter",)),
+        (b"from importlib import metadata\nmetadata.version('x')", "All know it.", ()),
+        (b"import importlib.metadata\nimportlib.metadata.version('x')", "All know it.", ()),
+        (b"import warnings\nshop.Till().warnings()", "One is new.", ("warnings",)),
+        (b"import warnings\nshop.total([], warnings=1)", "One is new.", ("warnings",)),
+        (b"def test(metadata): metadata", "The test chose it.", ()),
+        (b"try: f()\nexcept E as metadata: print(metadata)", "The test chose it.", ()),
+        (b"from shop import Till as metadata\nmetadata()", "The test chose it.", ()),
     ],
 )
 def test_what_only_the_solution_chose_must_be_told(tree, test, statement, missing):
@@ -140,6 +147,7 @@ def test_what_only_the_solution_chose_must_be_told(tree, test, statement, missin
 def refund(items):
     import warnings
     from collections import Counter
+    from importlib import metadata
     if len(items) > 4711:
         raise ValueError("too many of them")
 """
@@ -233,23 +241,20 @@ def naming(tree, test, body, texts, **changed):
 REFUND = b"""
 
 def refund(items):
-    if json.dumps(items) > 4711:
+    if items > 4711:
         raise ValueError("too many of them")
 """
-ASKS = b"""import json
-
-
-def test_total(cart):
+ASKS = b"""def test_total(cart):
     with pytest.raises(ValueError, match="too many of them"):
-        shop.refund(json.loads("[1]"))
+        shop.refund(cart)
 """
 
 
 def test_what_the_tests_ask_for_is_told_where_no_rung_tells_it(tree):
     named = "\n\nThe tests ask for "
     assert naming(tree, ASKS, REFUND, ["Pay.", "Pay back, ValueError else."]) == [
-        (0, f'Pay.{named}`ValueError`, `refund`, "too many of them".'),
-        (1, f'Pay back, ValueError else.{named}`refund`, "too many of them".'),
+        (0, f"Pay.{named}`ValueError`, `refund`, `'too many of them'`."),
+        (1, f"Pay back, ValueError else.{named}`refund`, `'too many of them'`."),
     ]
     told = 'A refund of "too many of them" is a ValueError.'
     assert naming(tree, ASKS, REFUND, ["Pay.", told]) == [(1, told)]
@@ -261,6 +266,10 @@ def test_many_names_or_a_line_of_the_repair_are_not_told(tree):
     asks = b"def test_total(): shop." + "; shop.".join(names).encode()
     assert naming(tree, asks, body, ["Pay."]) == []
     assert len(naming(tree, asks, body, [f"Pay with {names[0]}."])) == 1
+    long = "x" * (admission.LONGEST_NAMED + 1)
+    body = f"\n\ndef both():\n    return {long!r}\n".encode()
+    asks = f"def test_total(): assert source == {long!r}".encode()
+    assert naming(tree, asks, body, ["Pay."]) == []
     quote = "return first + second  # of all items"
     asks = f"def test_total(): assert source == {quote!r}".encode()
     assert naming(tree, asks, f"\n\ndef both():\n    {quote}\n".encode(), ["Pay."]) == []

@@ -79,9 +79,22 @@ for function in (area.square, area.Box.__init__, area.Box.volume.__wrapped__, ar
     function.__code__ = function.__code__.replace(co_filename="elsewhere.py")
 """
 
+LAZY = """import sys, types
+
+
+class Lazy(types.ModuleType):
+    def __getattribute__(self, name):
+        raise ImportError("what it needs is not installed")
+
+
+sys.modules["lazy"] = Lazy("lazy")
+"""
+
 
 @pytest.mark.parametrize(
-    "conftest, warm", [(FREEZES, True), (RENAMES, False)], ids=["frozen", "renamed"]
+    "conftest, warm",
+    [(FREEZES, True), (RENAMES, False), (LAZY, True)],
+    ids=["frozen", "renamed", "lazy"],
 )
 async def test_no_edit_is_lost_on_functions_that_are_hard_to_find(store, snapshot, conftest, warm):
     ids = snapshot.baseline.stable

@@ -10,9 +10,7 @@ besides. Where all rungs leave out some name or value, these are told besides, i
 tells all of it on purpose.
 """
 
-import ast
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +28,7 @@ from tadpole.task import FileChange, Hint, Task, TaskKind
 
 MOST_TOLD = 8  # failing test functions that a statement tells one by one
 MOST_NAMED = 6  # names and values that it tells because the tests check them
+LONGEST_NAMED = 200  # characters of each
 
 Groups = Mapping[str, Sequence[Symptom]]
 
@@ -114,39 +113,31 @@ def admitted(
         hint for hint in task.hints if hint.rung == TOP or (is_open(hint) and not missing[hint])
     ]
     if not given:
-        short = (hint for hint in task.hints if len(missing[hint]) <= MOST_NAMED)
+        short = (hint for hint in task.hints if _is_short(missing[hint]))
         named = (replace(hint, text=_naming(hint.text, missing[hint])) for hint in short)
         given = [one for one in named if is_open(one) and not chosen.untold(one.text, tests)]
     return tuple(given)
 
 
-def _naming(text: str, missing: Sequence[str]) -> str:
-    """A statement that tells besides what tests check: names as code, texts in quotes."""
-    told = (f"`{one}`" if re.fullmatch(r"[\w.]+", one) else f'"{one}"' for one in missing)
+def _is_short(missing: Sequence[sufficiency.Asked]) -> bool:
+    return len(missing) <= MOST_NAMED and all(len(one.value) <= LONGEST_NAMED for one in missing)
+
+
+def _naming(text: str, missing: Sequence[sufficiency.Asked]) -> str:
+    """A statement that tells besides what tests check: names as they are, texts in quotes."""
+    told = (f"`{one.value!r}`" if one.is_text else f"`{one.value}`" for one in missing)
     return f"{text}\n\nThe tests ask for {', '.join(told)}."
 
 
 def _deciding(task: Task) -> list[FileChange]:
-    """The failing test functions alone, as files of their own that import the standard library."""
+    """The failing test functions alone, as files of their own."""
     contents = {change.path: change.content or b"" for change in task.hidden}
     found = []
     for path, chains in sorted(by_file(task.fail_to_pass).items()):
-        imports = _imports(path, contents.get(path, b""))
         for chain in sorted(chains):
             source = source_of(path, contents.get(path, b""), chain)
             lines = source.splitlines(keepends=True)
             indent = len(source) - len(source.lstrip()) if lines else 0
             text = "".join(line[indent:] if line.strip() else line for line in lines)
-            found.append(FileChange(path, (imports + text).encode("utf-8", "replace")))
+            found.append(FileChange(path, text.encode("utf-8", "replace")))
     return found
-
-
-def _imports(path: str, content: bytes) -> str:
-    """The lines that give a test file whole modules of the standard library."""
-    try:
-        nodes = Code.decode(path, content).tree.body
-    except ValueError:
-        return ""
-    found = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    known = [alias for alias in found if sufficiency.is_standard(alias.name)]
-    return "".join(f"import {ast.unparse(alias)}\n" for alias in known)

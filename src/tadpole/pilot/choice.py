@@ -29,7 +29,8 @@ class Choice:
         share = int(rules.most_failing_share * len(self.baseline.stable))
         self.cap = max(1, min(rules.most_failing, share))
         places = ((site.path, site.lines) for site in candidate.sites)
-        self._reaching = [frozenset(self.baseline.tests_of(*place)) for place in places]
+        reaching = (frozenset(self.baseline.tests_of(*place)) for place in places)
+        self._reaching = list(dict.fromkeys(filter(None, reaching)))
         self.reached = self._reached()
         self.wanted = (*self.reached[: rules.reached], *self._others())
         self.failing: tuple[str, ...] = ()
@@ -137,7 +138,7 @@ class Choice:
             return is_slow(node_id), node_id not in reached, place not in places, *drawn
 
         ranked = sorted(passed, key=rank)
-        share = self.rules.most_green // max(1, len(self._reaching))
+        share = max(1, self.rules.most_green // max(1, len(self._reaching)))
         chosen: dict[str, None] = {}
         for ids in self._reaching:
             near = [i for i in ranked if i in ids and not is_slow(i)]

@@ -26,7 +26,8 @@ from tadpole.trace import Grade
 NO_OP = (FileChange("tadpole-changes-nothing.txt", b""),)
 
 
-Runs = Callable[[str, Collection[int]], bool]  # whether a failing test runs such a line of a file
+# Whether a failing test runs one of these lines of a file; of written tests, whether any does.
+Runs = Callable[[str, Collection[int]], bool]
 
 
 def _any(_path: str, _lines: Collection[int]) -> bool:
@@ -86,12 +87,11 @@ def _lines(change: FileChange) -> int:
 
 def _edited(task: Task, change: FileChange) -> list[Function]:
     """The edited functions of a repaired file, in the order in which the task names them."""
-    functions: dict[str, Function] = {}
+    functions: list[Function] = []
     with contextlib.suppress(ValueError):
-        found = Code.decode(change.path, change.content or b"").functions
-        functions = {one.name: one for one in found}
+        functions = Code.decode(change.path, change.content or b"").functions
     names = task.provenance.edited_functions
-    return [functions[name] for name in names if name in functions]
+    return [one for name in names for one in functions if one.name == name]
 
 
 def _body(function: Function) -> range:

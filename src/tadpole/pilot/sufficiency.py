@@ -15,10 +15,12 @@ new, for example an order of results. A person may read the statements with ``ta
 import ast
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tadpole.pilot.added import stretches
 from tadpole.pilot.code import Code, parse
@@ -47,7 +49,14 @@ def untold(
     ``start`` holds every file that the start differs in from ``tree`` or that is edited, None
     where there is none.
     """
-    return Chosen(tree, start, solved).untold(statement, tests)
+    return tuple(one.value for one in Chosen(tree, start, solved).untold(statement, tests))
+
+
+class Asked(NamedTuple):
+    """What a test checks."""
+
+    value: str
+    is_text: bool = False  # else a name or a number
 
 
 class Chosen:
@@ -63,9 +72,9 @@ class Chosen:
         self._raised = frozenset(re.findall(r"\braise\s+(?:\w+\.)*([A-Z]\w*)", added))
         self._strings, self._readable = added, readable
 
-    def untold(self, statement: str, tests: Sequence[FileChange]) -> tuple[str, ...]:
+    def untold(self, statement: str, tests: Sequence[FileChange]) -> tuple[Asked, ...]:
         """What the tests check that neither the statement nor the repository tells."""
-        missing: dict[str, None] = {}
+        missing: dict[Asked, None] = {}
         for test in tests:
             try:
                 module = Code.decode(test.path, test.content or b"").tree
@@ -74,26 +83,28 @@ class Chosen:
             missing.update(dict.fromkeys(self.unknown(module, statement)))
         return tuple(missing)
 
-    def unknown(self, module: ast.Module, statement: str) -> Iterator[str]:
+    def unknown(self, module: ast.Module, statement: str) -> Iterator[Asked]:
         """The names and values of a test module that nobody was told."""
         words = _found(_WORD, statement)
         numbers = _found(_NUMBER, statement)
         own = {n.id for n in ast.walk(module) if isinstance(n, ast.Name) and _stored(n)}
         own |= {n.name for n in ast.walk(module) if isinstance(n, _DEFINED)}
-        own |= _modules(module)
+        modules = _modules(module)
+        local = modules | _local(module)
         for node in ast.walk(module):
-            for name in _names(node):
-                if name in self._names - words - own:
-                    yield name
+            for name in _names(node, modules):
+                known = own | local if isinstance(node, ast.Name) else own
+                if name in self._names - words - known:
+                    yield Asked(name)
             for name in _expected_errors(node):
                 if name in self._raised - words:
-                    yield name
+                    yield Asked(name)
             if isinstance(node, ast.Constant):
                 value = node.value
                 if isinstance(value, str) and self._is_choice(value, statement):
-                    yield value
+                    yield Asked(value, is_text=True)
                 elif type(value) in (int, float) and str(value) in self._numbers - numbers:
-                    yield str(value)
+                    yield Asked(str(value))
 
     def _is_choice(self, value: str, statement: str) -> bool:
         """A text of the solution that is neither in the repository nor in the statement."""
@@ -112,34 +123,72 @@ def _stored(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def is_standard(module: str) -> bool:
-    """Whether a module is one of the standard library, which everybody knows."""
-    return module.partition(".")[0] in sys.stdlib_module_names
+@lru_cache(maxsize=1000)
+def _is_standard(module: str) -> bool:
+    """Whether a module, perhaps inside a package, is one of the standard library."""
+    top, *inner = module.split(".")
+    place = Path(sysconfig.get_path("stdlib"), top, *inner)
+    return top in sys.stdlib_module_names and (
+        not inner or place.is_dir() or place.with_suffix(".py").is_file()
+    )
 
 
 def _modules(module: ast.Module) -> frozenset[str]:
     """The names under which a test has whole modules of the standard library."""
-    imports = (node for node in ast.walk(module) if isinstance(node, ast.Import))
-    aliases = (alias for node in imports for alias in node.names if is_standard(alias.name))
-    return frozenset(alias.asname or alias.name.partition(".")[0] for alias in aliases)
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            known = (alias for alias in node.names if _is_standard(alias.name))
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in known}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            known = (a for a in node.names if _is_standard(f"{node.module}.{a.name}"))
+            found |= {alias.asname or alias.name for alias in known}
+    return frozenset(found)
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    """The names that a node uses, without those of modules of the standard library."""
+def _local(module: ast.Module) -> frozenset[str]:
+    """Arguments, and what errors and imports are called here: names that the test chose."""
+    found: set[str | None] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname)
+    return frozenset(name for name in found if name)
+
+
+def _names(node: ast.AST, modules: frozenset[str]) -> Iterator[str]:
+    """The names that a node uses, without modules of the standard library (``modules``: as the
+    test calls them)."""
     if isinstance(node, ast.Name):
         yield node.id
     elif isinstance(node, ast.Attribute):
-        yield node.attr
+        dotted = _dotted(node)
+        if dotted.partition(".")[0] not in modules or not _is_standard(dotted):
+            yield node.attr
     elif isinstance(node, ast.keyword) and node.arg:
         yield node.arg
     elif isinstance(node, ast.Import):
         for alias in node.names:
-            if not is_standard(alias.name):
+            if not _is_standard(alias.name):
                 yield from alias.name.split(".")
     elif isinstance(node, ast.ImportFrom):
-        if node.module and (node.level or not is_standard(node.module)):
-            yield from node.module.split(".")
-        yield from (alias.name for alias in node.names)
+        module = "." * node.level + (node.module or "")
+        if not _is_standard(module):
+            yield from filter(None, module.split("."))
+        for alias in node.names:
+            if not _is_standard(f"{module}.{alias.name}"):
+                yield alias.name
+
+
+def _dotted(node: ast.expr) -> str:
+    """Names with dots between them; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _expected_errors(node: ast.AST) -> Iterator[str]:
@@ -147,7 +196,7 @@ def _expected_errors(node: ast.AST) -> Iterator[str]:
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if called in ("raises", "assertRaises", "assertRaisesRegex"):
             for inner in ast.walk(node.args[0]):
-                yield from _names(inner)
+                yield from _names(inner, frozenset())
 
 
 def _added(start: Contents, solved: Contents) -> str:

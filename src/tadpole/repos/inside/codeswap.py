@@ -117,8 +117,9 @@ class Living:
                     real[name] = os.path.realpath(name)
                 key = (real[name], one.__code__.co_qualname, one.__code__.co_firstlineno)
                 self._found.setdefault(key, []).append(one)
-        modules = [one for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
-        loaded = [vars(one).get("__file__") for one in modules]  # asking one may import others
+        # Not isinstance and not vars: both ask the module, and a lazy one loads itself then.
+        modules = [one for one in sys.modules.values() if issubclass(type(one), ModuleType)]
+        loaded = [object.__getattribute__(one, "__dict__").get("__file__") for one in modules]
         self.files = frozenset(key[0] for key in self._found).union(
             os.path.realpath(one) for one in loaded if isinstance(one, str)
         )
