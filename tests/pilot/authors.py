@@ -2,6 +2,8 @@
 
 import json
 
+from tadpole.progress import Progress
+from tadpole.task import TaskKind
 from tests.chat_server import Server, call, completion
 
 SOLUTION = '''
@@ -65,3 +67,9 @@ def server(*authors):
     for files in authors:
         found.script += [completion("", "tool_calls", tool_calls=typed(files)), completion("Done.")]
     return found
+
+
+async def write(desk, snapshot, kinds=(TaskKind.FEATURE,), count=1):
+    """Drafts of these kinds in turn."""
+    with Progress.silent().task("write", total=count) as bar:
+        return await desk.write_drafts(snapshot, kinds, count, 0, bar)

@@ -6,9 +6,17 @@ import pond
 import pytest
 
 from tadpole import process
+from tadpole.leaf.calls import CallFormat
+from tadpole.leaf.conversations.chat import ChatDialogue
+from tadpole.leaf.profile import make_profile
+from tadpole.models.openai_chat import OpenAIChat
+from tadpole.pilot.proposers.author import Desk
+from tadpole.protocols import Sampling
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
+from tadpole.rundir import RunDir
 from tadpole.sandboxes.bubblewrap import BubblewrapEngine
+from tadpole.settings import LeafConfig, ProfileName, RunConfig
 from tests.built_once import built_once, for_all_workers
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost")
@@ -58,3 +66,22 @@ def brook_clone(clones) -> str:
 @pytest.fixture(scope="session")
 def brook(store, brook_clone) -> Snapshot:
     return asyncio.run(store.snapshot(brook_clone))
+
+
+@pytest.fixture
+def desk(tmp_path, store, engine):
+    """Where the author behind a server's address works."""
+
+    def made(url):
+        return Desk(
+            engine=engine,
+            store=store,
+            policy=OpenAIChat("writer", base_url=url, tries=1),
+            dialogue=ChatDialogue(make_profile(ProfileName.FULL, CallFormat.HERMES)),
+            settings=LeafConfig(max_turns=5),
+            sampling=Sampling(),
+            directory=tmp_path / "drafts",
+            rundir=RunDir.create(tmp_path / "run", RunConfig()),
+        )
+
+    return made

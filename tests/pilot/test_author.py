@@ -3,53 +3,23 @@ import random
 from dataclasses import replace
 
 import pytest
-from authors import NOTE, PLACE, SOLUTION, STATEMENT, TESTS, left, server
+from authors import NOTE, PLACE, SOLUTION, STATEMENT, TESTS, left, server, write
 
 from tadpole.errors import ModelError, RunError
 from tadpole.grading.grader import PytestGrader
-from tadpole.leaf.calls import CallFormat
-from tadpole.leaf.conversations.chat import ChatDialogue
-from tadpole.leaf.profile import make_profile
-from tadpole.models.openai_chat import OpenAIChat
 from tadpole.outcome import StopReason
 from tadpole.pilot import taskdir
 from tadpole.pilot.drafts import Draft, Drafts, Kept
-from tadpole.pilot.proposers.author import Author, Desk, candidate
+from tadpole.pilot.proposers.author import Author, candidate
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
 from tadpole.pilot.verdict import Dropped, DropReason
-from tadpole.progress import Progress
-from tadpole.protocols import Sampling
-from tadpole.rundir import RunDir
-from tadpole.settings import LeafConfig, ProfileName, RunConfig
 from tadpole.task import FileChange, TaskKind
 
 
 @pytest.fixture
 def validator(store, engine):
     return Validator(store, engine, PytestGrader(engine, store), Rules(mutants=3))
-
-
-@pytest.fixture
-def desk(tmp_path, store, engine):
-    def made(url):
-        return Desk(
-            engine=engine,
-            store=store,
-            policy=OpenAIChat("writer", base_url=url, tries=1),
-            dialogue=ChatDialogue(make_profile(ProfileName.FULL, CallFormat.HERMES)),
-            settings=LeafConfig(max_turns=5),
-            sampling=Sampling(),
-            directory=tmp_path / "drafts",
-            rundir=RunDir.create(tmp_path / "run", RunConfig()),
-        )
-
-    return made
-
-
-async def write(desk, snapshot, kinds=(TaskKind.FEATURE,), count=1):
-    with Progress.silent().task("write", total=count) as bar:
-        return await desk.write_drafts(snapshot, kinds, count, 0, bar)
 
 
 def drafted(snapshot, kind=TaskKind.FEATURE, **files):

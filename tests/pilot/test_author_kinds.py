@@ -3,20 +3,12 @@
 import random
 
 import pytest
-from authors import NOTE, server, typed
+from authors import NOTE, server, write
 
 from tadpole.grading.grader import PytestGrader
-from tadpole.leaf.calls import CallFormat
-from tadpole.leaf.conversations.chat import ChatDialogue
-from tadpole.leaf.profile import make_profile
-from tadpole.models.openai_chat import OpenAIChat
-from tadpole.pilot.proposers.author import Author, Desk
+from tadpole.pilot.proposers.author import Author
 from tadpole.pilot.trial import Rules
 from tadpole.pilot.validate import Validator
-from tadpole.progress import Progress
-from tadpole.protocols import Sampling
-from tadpole.rundir import RunDir
-from tadpole.settings import LeafConfig, ProfileName, RunConfig
 from tadpole.task import TaskKind
 
 FEWER = """`first` of `pond.words` splits the whole text, however few words are asked for. It shall
@@ -139,41 +131,19 @@ FAILING = {
 }
 
 
-@pytest.fixture
-def author(tmp_path, store, engine, snapshot):
-    """Writes one draft of a kind behind a real server, in a real box; gives the candidate."""
-
-    async def write(kind, files):
-        served = server({})
-        served.script[0]["choices"][0]["message"]["tool_calls"] = typed(files)
-        desk = Desk(
-            engine=engine,
-            store=store,
-            policy=OpenAIChat("writer", base_url=served.url, tries=1),
-            dialogue=ChatDialogue(make_profile(ProfileName.FULL, CallFormat.HERMES)),
-            settings=LeafConfig(max_turns=5),
-            sampling=Sampling(),
-            directory=tmp_path / "drafts",
-            rundir=RunDir.create(tmp_path / "run", RunConfig()),
-        )
-        with Progress.silent().task("write", total=1) as bar:
-            await desk.write_drafts(snapshot, [kind], 1, 0, bar)
-        served.shutdown()
-        (proposed,) = Author(desk.directory, 1).propose(snapshot, random.Random(0))
-        return proposed
-
-    return write
-
-
 @pytest.mark.parametrize("kind", list(EDITS))
-async def test_a_kind(author, snapshot, store, engine, kind):
+async def test_a_kind(desk, snapshot, store, engine, kind):
     solved = {}
     for path, old, new in EDITS[kind]:
         text = solved.get(path) or (snapshot.tree / path).read_text()
         assert text.count(old) == 1
         solved[path] = text.replace(old, new)
     statement, tests = ASKED[kind]
-    proposed = await author(kind, {**solved, f"tests/test_{kind}.py": tests, NOTE: statement})
+    served = server({**solved, f"tests/test_{kind}.py": tests, NOTE: statement})
+    place = desk(served.url)
+    await write(place, snapshot, (kind,))
+    served.shutdown()
+    (proposed,) = Author(place.directory, 1).propose(snapshot, random.Random(0))
     validator = Validator(store, engine, PytestGrader(engine, store), Rules(mutants=3))
     task = await validator.validate(snapshot, proposed, "pond-0001")
     assert task.kind is kind and task.provenance.operator == kind.value

@@ -11,13 +11,11 @@ waits for any more is given up with its next token.
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import hashlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,63 +25,11 @@ from tadpole.errors import ModelError
 from tadpole.models.draw import draw
 from tadpole.models.memory import give_back
 from tadpole.models.padded import PaddedDecoder
+from tadpole.models.request import Errand, Request
 from tadpole.models.room import room
 from tadpole.models.rounded import copy_weights, rounded_copy, separate_copy
 from tadpole.models.slots import SlotDecoder, common_prefix, has_plain_attention
 from tadpole.protocols import Sampled, Sampling
-
-
-@dataclass(eq=False)
-class _Request:
-    prompt: list[int]
-    sampling: Sampling
-    episode: str
-    generator: torch.Generator
-    limit: int  # tokens that may still be generated
-    future: "asyncio.Future[Sampled]"
-    loop: asyncio.AbstractEventLoop
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether who asked was cancelled: the answer would reach nobody."""
-        return self.future.cancelled()
-
-    def finish(self, sampled: Sampled | Exception) -> None:
-        def deliver() -> None:
-            if self.future.done():
-                return
-            if isinstance(sampled, Exception):
-                self.future.set_exception(sampled)
-            else:
-                self.future.set_result(sampled)
-
-        # The loop may be gone when a run is torn down; nobody waits for the answer then.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(deliver)
-
-
-@dataclass(eq=False)
-class _Errand:
-    """What the decoding thread is to do once no turn is open."""
-
-    work: Callable[[], None]
-    future: "concurrent.futures.Future[None]" = field(default_factory=concurrent.futures.Future)
-
-    def run(self) -> None:
-        if not self.future.set_running_or_notify_cancel():
-            return  # nobody waits for it any more
-        try:
-            self.work()
-        except Exception as error:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(None)
-
-    def refuse(self, error: Exception) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
 
 
 class InProcessPolicy:
@@ -127,9 +73,9 @@ class InProcessPolicy:
             None if self._padded else SlotDecoder(self._rounded, slots, dtype, repeatable)
         )
         self._owner: list[str | None] = [None] * slots
-        self._waiting: list[_Request] = []
-        self._active: list[_Request] = []  # _active[i] decodes in slot i
-        self._errands: list[_Errand] = []
+        self._waiting: list[Request] = []
+        self._active: list[Request] = []  # _active[i] decodes in slot i
+        self._errands: list[Errand] = []
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -145,7 +91,7 @@ class InProcessPolicy:
         left = room(prompt_ids, self.max_context)
         self._ensure_thread()
         loop = asyncio.get_running_loop()
-        request = _Request(
+        request = Request(
             list(prompt_ids),
             sampling,
             episode,
@@ -200,7 +146,7 @@ class InProcessPolicy:
         if self._thread is None:
             work()
             return
-        errand = _Errand(work)
+        errand = Errand(work)
         self._inbox.put(errand)
         await asyncio.wrap_future(errand.future)
 
@@ -259,7 +205,7 @@ class InProcessPolicy:
                 return False
             if isinstance(message, str):
                 self._owner = [None if owner == message else owner for owner in self._owner]
-            elif isinstance(message, _Errand):
+            elif isinstance(message, Errand):
                 self._errands.append(message)
             else:
                 self._waiting.append(message)
@@ -293,10 +239,10 @@ class InProcessPolicy:
             self._active.pop()
             request.finish(self._result(request))
 
-    def _admissible(self) -> list[_Request]:
+    def _admissible(self) -> list[Request]:
         """Waiting requests that fit. Of several that begin alike only the first is read now:
         the others copy its keys and values in the next round."""
-        chosen: list[_Request] = []
+        chosen: list[Request] = []
         if self._errands:
             return chosen  # they begin on the new weights
         for request in self._waiting:
@@ -310,7 +256,7 @@ class InProcessPolicy:
                 chosen.append(request)
         return chosen
 
-    def _slot_of(self, request: _Request, decoder: SlotDecoder, low: int) -> int:
+    def _slot_of(self, request: Request, decoder: SlotDecoder, low: int) -> int:
         """The slot that the episode owns, else a free one, else the shortest idle one."""
         for slot in range(low, self._slots):
             if self._owner[slot] == request.episode:
@@ -341,7 +287,7 @@ class InProcessPolicy:
         for request, logits_1V in zip(requests, torch.split(logits_BV, 1), strict=True):
             self._take_rows([request], logits_1V)
 
-    def _take_rows(self, requests: Sequence[_Request], logits_BV: torch.Tensor) -> None:
+    def _take_rows(self, requests: Sequence[Request], logits_BV: torch.Tensor) -> None:
         ids, logprobs = draw(
             logits_BV.cpu(), [r.sampling for r in requests], [r.generator for r in requests]
         )
@@ -350,14 +296,14 @@ class InProcessPolicy:
                 request.ids.append(token)
                 request.logprobs.append(logprob)
 
-    def _is_done(self, request: _Request) -> bool:
+    def _is_done(self, request: Request) -> bool:
         ended = bool(request.ids) and request.ids[-1] in self._end_ids
         return ended or len(request.ids) >= request.limit
 
-    def _is_over(self, request: _Request) -> bool:
+    def _is_over(self, request: Request) -> bool:
         return request.is_given_up or self._is_done(request)
 
-    def _result(self, request: _Request) -> Sampled:
+    def _result(self, request: Request) -> Sampled:
         ended = request.ids[-1] in self._end_ids
         return Sampled(tuple(request.ids), tuple(request.logprobs), ended, self.version)
 
