@@ -72,6 +72,25 @@ def test_what_setup_cfg_says_is_read_too() -> None:
     assert set(found.requirements) == {"freezegun", "pytest-xdist"}
 
 
+@pytest.mark.parametrize(
+    ("addopts", "given"),
+    [
+        ("'-ra -k \"a or b\"'", ()),
+        ("'-s --last-failed --new-first -k \"a or b\"'", ("-o", 'addopts=-s -k "a or b"')),
+        ("['-k', 'a or b', '--lf', '--lfnf=none']", ("-o", "addopts=-k 'a or b'")),
+        ("'--sw'", ("-o", "addopts=")),
+    ],
+)
+def test_the_memory_of_earlier_runs_is_left_out(addopts: str, given: tuple[str, ...]) -> None:
+    """No run here has one, and pytest does not know its options without it."""
+    text = f"[tool.pytest.ini_options]\naddopts = {addopts}\n"
+    files = _files("lib/__init__.py", "tests/test_a.py", pyproject__toml=text)
+    assert recipe_for("git", "x", files).pytest_args == given
+    said = f"{text}[tool.tadpole]\npytest_args = ['-x']\n"
+    files = _files("lib/__init__.py", "tests/test_a.py", pyproject__toml=said)
+    assert recipe_for("git", "x", files).pytest_args == (*given, "-x")
+
+
 def test_the_repository_has_the_last_word() -> None:
     text = '[tool.tadpole]\ntest_paths = ["checks"]\nenv = { TZ = "UTC" }\n'
     found = recipe_for(

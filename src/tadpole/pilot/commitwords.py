@@ -10,7 +10,14 @@ import re
 from tadpole.task import TaskKind
 
 LONGEST = 1200  # characters
-_FEWEST_WORDS = 2
+_FEWEST_WORDS = 2  # that say something
+_IDLE = re.compile(
+    r"(?:fix|work|complet|updat|improv|chang|correct|revert|finish|continu)(?:e|es|ed|ing|s|ments?)?"
+    r"|minor|more|small|some|few|various|several|other|another|last|previous|recent|this|that"
+    r"|issues?|bugs?|problems?|commits?|code|stuff|things?|wip|progress|initial|final|oops|again"
+    r"|an?|the|and|or|of|in|on|at|to|for|from|by|with|is|it|as|so|be|my",
+    re.IGNORECASE,
+)
 _TRAILER = re.compile(
     r"^\s*(co-authored-by|signed-off-by|reviewed-by|acked-by|tested-by|reported-by|cc|change-id"
     r"|git-svn-id|fixes|closes|resolves|refs?|see also|bug|issue|pr|backport(ed)?|cherry.?picked"
@@ -29,6 +36,12 @@ _GONE = (
     re.compile(r"\bCVE-\d{4}-\d+\b", re.IGNORECASE),
     re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.]+\b"),
 )  # fmt: skip
+# What led up to words that are gone, where nothing follows them: "since", "for issue".
+_DANGLING = re.compile(
+    r"[\s,:-]*(?:\b(?:for|since|in|on|of|by|to|at|with|from|per|via|see|the|and|issues?|bugs?|pr|commits?"
+    r"|noted|related|suggested)\b[\s,:\0-]*)+(?=\0[\s\0]*(?:[.,;:!?)]|$))",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(
     r"(?<=[.;!?])\s+|,?\s+(?:and|with|plus)\s+(?=(?:(?:add|a|some|new)\s+)*\w*tests?)", re.I
 )
@@ -63,12 +76,14 @@ def cleaned(message: str) -> str:
         text = " ".join(part for part in _SENTENCE.split(text) if not _TESTS.search(part))
         for pattern in _GONE:
             text = pattern.sub("\0", text)
+        text = _DANGLING.sub(" \0", text)
         text = re.sub(r"[(\[<][\s\0,;]*\0[\s\0,;]*[)\]>]", "", text).replace("\0", "")
         indent = len(line) - len(line.lstrip())
         text = re.sub(r"\s+([,.;:!?])", r"\1", re.sub(r"[ \t]{2,}", " ", text.strip()))
         kept.append(" " * indent + text.rstrip(" ,;:-(") if text.strip(" .,;:-*") else "")
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()[:LONGEST].rstrip()
-    return text if len(re.findall(r"[A-Za-z]{2,}", text)) >= _FEWEST_WORDS else ""
+    telling = [word for word in re.findall(r"[A-Za-z]{2,}", text) if not _IDLE.fullmatch(word)]
+    return text if len(telling) >= _FEWEST_WORDS else ""
 
 
 def kind_of(message: str, imports_differ: bool) -> TaskKind:

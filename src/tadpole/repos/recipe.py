@@ -14,6 +14,7 @@ A repository may say it in its ``pyproject.toml``; each key left out is discover
 import configparser
 import difflib
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -49,6 +50,11 @@ _PLUGINS = {
     "--ruff": "pytest-ruff",
     "timeout": "pytest-timeout",
 }
+# Options of pytest's memory of earlier runs, which no run here has.
+_REMEMBERING = re.compile(
+    r"--(lf|last-failed|ff|failed-first|nf|new-first|cache-clear|(sw|stepwise)(-skip|-reset)?"
+    r"|(lfnf|last-failed-no-failures|cache-show)=.*)"
+)
 
 
 class Origin(StrEnum):
@@ -92,6 +98,7 @@ def recipe_for(kind: str, location: str, found: Files) -> Recipe:
         said = {**_known()[location], **said}
     given = {name: tuple(said[name]) for name in _LISTS if name in said}
     env = tuple(sorted((str(k), str(v)) for k, v in said.get("env", {}).items()))
+    given["pytest_args"] = (*base.pytest_args, *given.get("pytest_args", ()))
     recipe = replace(base, **given, env=env)
     if not recipe.test_paths:
         raise SourceError(
@@ -133,6 +140,7 @@ def discover(found: Files) -> Recipe:
             import_paths=(root,),
             packages=packages or _packages(found, ""),
             test_paths=_test_paths(found, project, ini),
+            pytest_args=_forgetting(_pytest_options(project, ini)),
             requirements=_requirements(project, ini),
         )
     except ValueError as error:
@@ -190,6 +198,16 @@ def _requirements(project: Mapping[str, Any], ini: configparser.ConfigParser) ->
             wanted.append(plugin)
     kept = (line.strip() for line in wanted)
     return tuple(dict.fromkeys(k for k in kept if k and not k.startswith(("#", "-"))))
+
+
+def _forgetting(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a run is given where a suite's own options name the memory of earlier runs."""
+    words = _words(options, "addopts")
+    kept = [word for word in words if not _REMEMBERING.fullmatch(word)]
+    if kept == words:
+        return ()
+    listed = isinstance(options["addopts"], list)
+    return "-o", f"addopts={shlex.join(kept) if listed else ' '.join(kept)}"
 
 
 def _words(options: Mapping[str, Any], name: str) -> list[str]:
