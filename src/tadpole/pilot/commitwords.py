@@ -10,6 +10,7 @@ import re
 from tadpole.task import TaskKind
 
 LONGEST = 1200  # characters
+_READ = 10 * LONGEST  # of a message: what is behind it would be cut off
 _FEWEST_WORDS = 2  # that say something
 _IDLE = re.compile(
     r"(?:fix|work|complet|updat|improv|chang|correct|revert|finish|continu)(?:e|es|ed|ing|s|ments?)?"
@@ -38,8 +39,9 @@ _GONE = (
 )  # fmt: skip
 # What led up to words that are gone, where nothing follows them: "since", "for issue".
 _DANGLING = re.compile(
-    r"[\s,:-]*(?:\b(?:for|since|in|on|of|by|to|at|with|from|per|via|see|the|and|issues?|bugs?|pr|commits?"
-    r"|noted|related|suggested)\b[\s,:\0-]*)+(?=\0[\s\0]*(?:[.,;:!?)]|$))",
+    r"(?<![\s,:-])[\s,:-]*(?:\b(?:for|since|in|on|of|by|to|at|with|from|per|via|see|the|and"
+    r"|issues?|bugs?|pr|commits?|noted|related|suggested)\b[\s,:\0-]*){1,6}"
+    r"(?=\0[\s\0]*(?:[.,;:!?)]|$))",
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(
@@ -69,7 +71,7 @@ _MOVE = re.compile(
 def cleaned(message: str) -> str:
     """The words that may be shown; empty where too few are left to ask for anything."""
     kept = []
-    for number, line in enumerate(message.replace("\r\n", "\n").split("\n")):
+    for number, line in enumerate(message[:_READ].replace("\r\n", "\n").split("\n")):
         if _TRAILER.match(line) or line.startswith(("diff ", "+++", "---", "@@")):
             continue
         text = _PREFIX.sub("", line) if number == 0 else line

@@ -1,6 +1,7 @@
 """How a repository's tests are run: known, said by the repository itself, or discovered.
 
-A repository may say it in its ``pyproject.toml``; each key left out is discovered::
+A repository may say it in its ``pyproject.toml``; each key left out is discovered, and
+``pytest_args`` come after those that are::
 
     [tool.tadpole]
     import_paths = ["src"]
@@ -136,12 +137,13 @@ def discover(found: Files) -> Recipe:
     packages = _packages(found, "src/")
     root = "src" if packages else "."
     try:
+        options = _pytest_options(project, ini)
         return Recipe(
             import_paths=(root,),
             packages=packages or _packages(found, ""),
-            test_paths=_test_paths(found, project, ini),
-            pytest_args=_forgetting(_pytest_options(project, ini)),
-            requirements=_requirements(project, ini),
+            test_paths=_test_paths(found, options),
+            pytest_args=_forgetting(options),
+            requirements=_requirements(project, ini, options),
         )
     except ValueError as error:
         raise _odd(error) from None
@@ -160,11 +162,9 @@ def _packages(found: Files, below: str) -> tuple[str, ...]:
     return tuple(sorted(n for n in names if n.isidentifier() and not _NOT_UNDER_TEST.fullmatch(n)))
 
 
-def _test_paths(
-    found: Files, project: Mapping[str, Any], ini: configparser.ConfigParser
-) -> tuple[str, ...]:
+def _test_paths(found: Files, options: Mapping[str, Any]) -> tuple[str, ...]:
     tests = [path for path in found if _TEST_FILE.fullmatch(PurePosixPath(path).name)]
-    said = _words(_pytest_options(project, ini), "testpaths")
+    said = _words(options, "testpaths")
     if said and all(
         any(t == path or t.startswith(path.rstrip("/") + "/") for t in tests) for path in said
     ):
@@ -182,7 +182,9 @@ def _test_folder(path: str) -> str:
     return path if len(parts) == 1 else ""
 
 
-def _requirements(project: Mapping[str, Any], ini: configparser.ConfigParser) -> tuple[str, ...]:
+def _requirements(
+    project: Mapping[str, Any], ini: configparser.ConfigParser, options: Mapping[str, Any]
+) -> tuple[str, ...]:
     wanted: list[str] = []
     extras = table(table(project, "project"), "optional-dependencies")
     groups = table(project, "dependency-groups")
@@ -191,7 +193,6 @@ def _requirements(project: Mapping[str, Any], ini: configparser.ConfigParser) ->
         wanted += _group(groups, name)
         if ini.has_option("options.extras_require", name):
             wanted += ini.get("options.extras_require", name).splitlines()
-    options = _pytest_options(project, ini)
     words = _words(options, "addopts")
     for sign, plugin in _PLUGINS.items():
         if sign in options or any(word == sign or _starts(word, sign) for word in words):
