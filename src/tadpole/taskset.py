@@ -33,7 +33,7 @@ async def make(
     named = await readable(asked.sources, store, job.task_directory, job.progress.say)
     proposer = await with_author(job, named, chosen(asked.weights, asked.max_dictated_chars))
     with timed(job.rundir, "make tasks"):
-        sources, proposer = await with_pairs(named, asked.pairs, store, proposer)
+        sources, proposer = await with_pairs(named, asked.pairs, store, proposer, job.progress)
         return await make_tasks(
             sources,
             count=asked.count if count is None else count,

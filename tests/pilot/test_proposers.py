@@ -1,5 +1,6 @@
 """What each proposer hands over, on a real library with a real history; nothing is run yet."""
 
+import io
 import random
 from collections import Counter
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tadpole.pilot.proposers.removal import BODY, GROUP, Removal
 from tadpole.pilot.proposers.rename import Rename
 from tadpole.pilot.proposers.singlesite import SingleSite
 from tadpole.pilot.sources import Sources, spliced
+from tadpole.progress import Progress
 from tadpole.settings import ProposerName, TasksConfig
 from tadpole.task import TaskKind
 
@@ -124,8 +126,8 @@ def test_pairs_are_commits_of_library_and_tests(brook, brook_clone):
 
 @pytest.mark.slow
 async def test_a_pair_is_the_change_of_its_own_commit(brook, brook_clone, store):
-    then = Rename()
-    sources, proposer = await with_pairs([brook_clone], 9, store, then)
+    then, said = Rename(), io.StringIO()
+    sources, proposer = await with_pairs([brook_clone], 9, store, then, Progress(said))
     commits = list(pairs(brook))
     assert sources == [brook_clone, *(f"{brook_clone}@{commit}" for commit in commits)]
     assert propose(proposer, brook) == propose(then, brook)
@@ -134,7 +136,9 @@ async def test_a_pair_is_the_change_of_its_own_commit(brook, brook_clone, store)
         assert candidate.origin == commit
         before = library.git(brook_clone, "show", f"{commit}~:{candidate.files[0]}")
         assert texts(candidate)[candidate.files[0]].strip() == before
-    assert await with_pairs([brook_clone], 0, store, then) == ([brook_clone], then)
+    assert "2/2" in said.getvalue()
+    none = await with_pairs([brook_clone], 0, store, then, Progress.silent())
+    assert none == ([brook_clone], then)
 
 
 def test_only_a_clone_has_a_history(brook, tmp_path):

@@ -4,7 +4,8 @@ from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
 from tadpole.pilot.statement import TOP, ladder
-from tadpole.pilot.symptom import Symptom, read, smallest
+from tadpole.pilot.symptom import MOST_LEAD, Symptom, read, smallest
+from tadpole.pilot.symptom import told as told_of
 from tadpole.repos.testrun import Failure
 
 PRISTINE = '''def area(width, height):
@@ -57,23 +58,6 @@ def test_each_rung_tells_one_thing_more():
     assert "assert" not in texts[TOP]
 
 
-def test_lower_rungs_never_show_the_repair():
-    symptom = Symptom("NameError", "name '_limit' is not defined", "", "area(2, 3)")
-    texts = told(symptom, old="_limit = 7 + width", new="pass")
-    assert "name '_limit' is not defined" in texts[0]  # the file uses that name elsewhere
-    symptom = Symptom("NameError", "name 'height' is not defined", "", "area(2, 3)")
-    hidden = told(symptom, old="width * height + _limit", new="width + _limit")
-    assert "height" in hidden[0]
-    only = PRISTINE.replace("width * height", "width * secret(height)")
-    site = Site("m.py", only.index("secret(height)"), "secret(height)", "height", 6, ())
-    candidate = Candidate("p", "arith_flip", (), ("area",), (site,))
-    leak = Symptom("NameError", "secret said no", "secret", "area(2, 3)")
-    code = Code.decode("m.py", only.encode())
-    hints = ladder("pond", candidate, [leak], code, dictate(code, site))
-    assert all("secret" not in hint.text for hint in hints[:TOP])
-    assert "`NameError`" in hints[0].text
-
-
 @pytest.fixture
 def tree(tmp_path):
     (tmp_path / "test_m.py").write_text(TESTS)
@@ -99,6 +83,7 @@ def test_the_shortest_test_is_told(tree):
         ("pond.errors.PondError: dry", "PondError", "dry"),
         ("<Thing at 0x7f00aa> is odd", "", "<Thing at 0x...> is odd"),
         ("", "", ""),
+        ("AssertionError: \n  Wanted: 6\nassert 5 == 6", "AssertionError", ""),
     ],
 )
 def test_a_failure_is_taken_apart(tree, message, exception, first):
@@ -110,3 +95,37 @@ def test_the_failing_statement_is_shown_whole(tree):
     text = "test_m.py:12: in test_short\n    assert area(\npond/shapes.py:3: in area\nE   boom"
     found = read("test_m.py::test_short", Failure("boom", "pond/shapes.py", 3, text), tree)
     assert found.snippet == "assert area(\n    2, 3\n) == 6"
+
+
+def test_a_tests_own_words_leave_room_for_the_comparison():
+    words = "".join(f"\n  line {n}" for n in range(30))
+    shown = told_of(Failure(f"AssertionError: {words}\nassert 'six' in 'five'\n  + more"))
+    assert shown.detail.splitlines() == [
+        *(f"line {n}" for n in range(MOST_LEAD)),
+        "...",
+        "assert 'six' in 'five'",
+        "  + more",
+    ]
+
+
+@pytest.mark.parametrize(
+    "message, exception, snippet, tells",
+    [
+        ("assert 'a' in 'b'", "", "assert wanted in found", True),
+        ("", "", "assert wanted in found, words", False),
+        ("", "", "assert wanted in found['a'].text", False),
+        ("", "", "self.assertIn(wanted, found)", False),
+        ("", "", "assert area(2, 3) == found", True),
+        ("", "", "assert found == 6", True),
+        ("", "", "self.assertTrue(found)", True),
+        ("", "", "assert not found", True),
+        ("nothing fits", "AssertionError", "assert False, 'nothing fits'", False),
+        ("", "TypeError", "", True),
+        ("", "", "", False),
+        ("1 != 2", "AssertionError", "with raises(", True),
+    ],
+)
+def test_a_check_of_two_names_tells_nothing_without_their_values(
+    message, exception, snippet, tells
+):
+    assert Symptom(exception, message, "", snippet).tells is tells

@@ -201,6 +201,7 @@ def rungs(tree, failing, shown, documented=False, hints=(0, 1, 4, 6)):
 
 
 ONE, OTHER = told("assert 3 == 6", "", "assert total(c) == 6"), told("assert 1 == 2", "", "x")
+SILENT = told("", "AssertionError", "assert wanted in found")
 CRASH = told("no price", "AttributeError", "total(c)")
 
 
@@ -214,6 +215,8 @@ CRASH = told("no price", "AttributeError", "total(c)")
         ({"a": [CRASH], "b": [replace(CRASH, snippet="y")]}, [CRASH], False, [0, 1, 4, 6]),
         ({"a": [CRASH], "b": [OTHER]}, [CRASH], False, [6]),
         ({"a": [ONE, OTHER]}, [ONE], False, [1, 4, 6]),  # parameter sets of one test
+        ({"a": [SILENT]}, [SILENT], False, [6]),  # nobody says what was wanted
+        ({"a": [SILENT]}, [SILENT], True, [0, 1, 4, 6]),
     ],
 )
 def test_rungs_that_leave_out_what_is_asked_for_are_not_given(
@@ -305,6 +308,8 @@ def test_words_of_a_commit_specify_only_what_is_documented_at_the_start(tree, wo
     assert admission.known(made, codes, tree)
     asked = replace(made, origin="a" * 40, changes=changes)
     assert admission.known(asked, codes, tree) is wanted
+    bug = replace(asked, kind=TaskKind.BUG_FIX)
+    assert admission.known(bug, codes, tree) is wanted
 
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "    c", "d = 1"]), max_size=8)

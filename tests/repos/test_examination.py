@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tinyrepo import LIBRARY, PACKAGING, repository, write
+from tinyrepo import LIBRARY, PACKAGING, git, repository, write
 
 from tadpole.errors import SourceError
 from tadpole.repos import files
@@ -28,6 +28,24 @@ async def test_a_sound_repository_with_odd_tests(store, shapes, snapshot):
     assert "test_red" in found["failing"][1] and "assert (1 + 1) == 3" in found["failing"][1]
     assert any(pin.startswith("pytest==") for pin in snapshot.recipe.requirements)
     assert found["code"][:2] == ("tip", "3 functions in 1 files are run by tests")
+
+
+async def test_an_older_commit_is_read_as_the_head_of_its_clone_says(store, tmp_path):
+    repo = repository(tmp_path / "repo", LIBRARY)
+    first = git(repo, "rev-parse", "HEAD")
+    write(repo, {"pyproject.toml": '[tool.tadpole]\nenv = { TZ = "UTC" }\n'})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "say how tests are run")
+    said = {}
+    for source in (repo, f"{repo}@{first}"):
+        async for remark in examine(store, str(source)):
+            if remark.name == "recipe":
+                said[source] = remark.detail
+                break
+    now, then = said.values()
+    assert now.startswith("said by its pyproject.toml: ")
+    assert then.startswith("said by the pyproject.toml at the head of its clone: ")
+    assert now.partition(": ")[2] == then.partition(": ")[2]
 
 
 async def test_where_a_step_does_not_hold_it_ends_there(store, tmp_path):

@@ -40,6 +40,22 @@ def test_who_says_how_the_tests_are_run() -> None:
     assert origin("local", "/a/lib", plain) is Origin.DISCOVERED
     assert origin("pypi", "boltons", plain) is Origin.KNOWN
     assert origin("pypi", "boltons", said) is Origin.SAID
+    assert origin("git", "/a/lib", plain, said) is Origin.HEAD
+    assert origin("git", "/a/lib", said, said) is Origin.SAID
+    assert origin("git", "/a/lib", plain, plain) is Origin.DISCOVERED
+
+
+def test_the_head_of_a_clone_speaks_for_commits_that_say_nothing() -> None:
+    plain = _files("lib/__init__.py", "tests/test_a.py")
+    text = '[tool.tadpole]\nimport_paths = [".", "src", "tests/"]\npytest_args = ["-x"]\n'
+    head = _files(pyproject__toml=f'{text}test_paths = ["moved"]\n')
+    recipe = recipe_for("git", "x", plain, head)
+    assert recipe.import_paths == (".", "tests/")  # there was no src yet
+    assert (recipe.test_paths, recipe.pytest_args) == (("tests",), ("-x",))
+    own = _files(*plain, pyproject__toml='[tool.tadpole]\nimport_paths = ["."]\n')
+    assert recipe_for("git", "x", own, head).pytest_args == ()
+    with pytest.raises(SourceError, match=r"^x: at the head of the clone .*import_pths"):
+        recipe_for("git", "x", plain, _files(pyproject__toml="[tool.tadpole]\nimport_pths = []\n"))
 
 
 def test_what_the_tests_need_is_read_from_the_repository() -> None:

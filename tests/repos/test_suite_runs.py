@@ -53,6 +53,16 @@ async def test_every_test_has_its_id_and_status(
     assert "no set-up" in report.failures[f"{ODD}::test_set_up"].message
 
 
+async def test_a_long_message_keeps_its_end(store: Store, snapshot: Snapshot, box: Sandbox) -> None:
+    text = b"def test_words():\n    found = 'five'\n    assert 'six' in found, 'word ' * 2000\n"
+    await box.write([FileChange("tests/test_long.py", text)])
+    asked = "tests/test_long.py::test_words"
+    report = await run_tests(box, snapshot.recipe, store.python(snapshot), [asked])
+    message = report.failures[asked].message
+    assert message.startswith("AssertionError: word word")
+    assert message.endswith("assert 'six' in 'five'") and len(message) < 2100
+
+
 async def test_only_what_is_asked_for_runs_and_what_is_not_there_is_missing(
     store: Store, snapshot: Snapshot, box: Sandbox
 ) -> None:

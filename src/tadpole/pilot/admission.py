@@ -2,20 +2,22 @@
 
 A rung is enough where each failing test asks for something that a solver can know: the broken
 function is documented (:func:`tadpole.pilot.sufficiency.documented`), or the rung tells the test's
-failure, or an unexpected error of the same kind; and where it leaves out no name and no value that
-only the repair would bring back. What a person wrote over a commit asks for something, and seldom
-says all of it: it counts where there is as much of it as of any statement, and documentation
-besides. Where all rungs leave out some name or value, these are told besides, if they are few
-(:data:`MOST_NAMED`). A rung that quotes a line of the repair is left out as well. The dictated rung
-tells all of it on purpose.
+failure and that failure says what is wanted (:attr:`tadpole.pilot.symptom.Symptom.tells`), or an
+unexpected error of the same kind; and where it leaves out no name and no value that only the repair
+would bring back. What a person changed was not documented before, and what was written over the
+commit asks for something and seldom says all of it: it counts where there is as much of it as of
+any statement, and documentation besides. Where all rungs leave out some name or value, these are
+told besides, if they are few (:data:`MOST_NAMED`). A rung that quotes a line of the repair is left
+out as well. The dictated rung tells all of it on purpose.
 """
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
-from tadpole.pilot import leak, sufficiency, symptom
+from tadpole.pilot import leak, onlyrepair, sufficiency, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.hide import by_file, source_of
@@ -33,11 +35,14 @@ LONGEST_NAMED = 200  # characters of each
 Groups = Mapping[str, Sequence[Symptom]]
 
 
-def groups(failures: Mapping[str, Failure], tree: Path) -> Groups:
-    """What each failing test function shows, one symptom for each set of parameters."""
+def groups(failures: Mapping[str, Failure], tree: Path, hidden: AbstractSet[str]) -> Groups:
+    """What each failing test function shows, one symptom for each set of parameters.
+
+    ``hidden``: names that must not be told.
+    """
     found: dict[str, list[Symptom]] = {}
     for node_id, failure in failures.items():
-        shown = symptom.read(node_id, failure, tree)
+        shown = onlyrepair.without(symptom.read(node_id, failure, tree), hidden)
         found.setdefault(node_id.partition("[")[0], []).append(shown)
     return found
 
@@ -63,11 +68,10 @@ def unasked(candidate: Candidate) -> bool:
 
 def known(candidate: Candidate, codes: Mapping[str, Code], tree: Path) -> bool:
     """Whether what is asked for can be read: in the request itself, or in the documentation."""
-    if candidate.kind is not TaskKind.BUG_FIX:
-        if not candidate.origin:
-            return True  # the request was made from the change
-        if len(candidate.request.removeprefix(OPENING)) < SHORTEST:
-            return False
+    if candidate.kind is not TaskKind.BUG_FIX and not candidate.origin:
+        return True  # the request was made from the change
+    if candidate.origin and len(candidate.request.removeprefix(OPENING)) < SHORTEST:
+        return False  # what a person changed is not what was documented before
     # A person's change may have brought the documentation along: then a solver does not see it.
     read = _start(candidate) if candidate.origin else list(codes.values())
     return all(
@@ -101,7 +105,7 @@ def admitted(
         seen = set(told) if rung else set()
         raised = errors if rung or task.kind is TaskKind.BUG_FIX else set()
         return documented or all(
-            any(one in seen or one.exception in raised for one in shown)
+            any((one in seen and one.tells) or one.exception in raised for one in shown)
             for shown in failing.values()
         )
 

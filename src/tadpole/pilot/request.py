@@ -15,29 +15,20 @@ A rung that would tell nothing new is left out. There is no dictation: such a re
 than a sentence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tadpole.pilot.candidate import Candidate
-from tadpole.pilot.code import Code
 from tadpole.pilot.operators import OPERATORS
-from tadpole.pilot.statement import CLOSING, hidden_names, joined, reproduction, seen, without_leak
+from tadpole.pilot.statement import CLOSING, joined, reproduction, seen
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import Hint, TaskKind
 
 _DONE = "Change the source code so that this holds. Do not change the tests."
 
 
-def ladder(
-    project: str, candidate: Candidate, symptoms: Sequence[Symptom], codes: Mapping[str, Code]
-) -> tuple[Hint, ...]:
+def ladder(project: str, candidate: Candidate, symptoms: Sequence[Symptom]) -> tuple[Hint, ...]:
     """All statements. ``symptoms``: of a composed bug one for each part, else one."""
-    names = frozenset[str]().union(
-        *(
-            hidden_names([site for site in candidate.sites if site.path == path], code.text)
-            for path, code in codes.items()
-        )
-    )
-    told = list(dict.fromkeys(without_leak(symptom, names) for symptom in symptoms))
+    told = list(dict.fromkeys(symptoms))
     is_bug = candidate.kind is TaskKind.BUG_FIX
     opening = candidate.request or (
         f"{len(candidate.parts)} different things in {project} are broken."

@@ -12,19 +12,17 @@ rung  what the statement tells
 6     only the edit itself, dictated in one regular sentence
 ====  ==========================================================================
 
-Rungs 0-5 say what execution showed, never what the repair looks like: a message that names
-something which only the repair would bring back is cut down to the exception's name.
+Rungs 0-5 say what execution showed, never what the repair looks like: the symptoms that they are
+made from are without what only the repair would bring back (:mod:`tadpole.pilot.onlyrepair`).
 """
 
 import re
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
-from tadpole.pilot.candidate import Candidate, Site
+from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import Dictated
 from tadpole.pilot.operators import OPERATORS
-from tadpole.pilot.sources import spliced
 from tadpole.pilot.symptom import Symptom
 from tadpole.task import Hint
 
@@ -45,8 +43,7 @@ def ladder(
     ``symptoms``: the first is told; the others too, where nothing else says what is right.
     """
     site = candidate.sites[0]
-    names = hidden_names(candidate.sites, pristine.text)
-    told, *others = (without_leak(symptom, names) for symptom in symptoms)
+    told, *others = symptoms
     parts = [
         f"Something in {project} is broken. {seen(told)}",
         joined([reproduction(told), *(joined([seen(o), reproduction(o)]) for o in others)]),
@@ -68,23 +65,6 @@ def dictation_text(dictated: Dictated) -> str:
     while fence in old + new:
         fence += "`"
     return f"In `{dictated.path}` replace\n{fence}\n{old}\n{fence}\nwith\n{fence}\n{new}\n{fence}"
-
-
-def hidden_names(sites: Sequence[Site], pristine: str) -> frozenset[str]:
-    """Names that only the repair brings back: they are nowhere in the edited file."""
-    found = frozenset[str]().union(*(_names(site.old) for site in sites))
-    return found - _names(spliced(pristine, sites) or "")
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[A-Za-z_]\w*", text))
-
-
-def without_leak(symptom: Symptom, names: AbstractSet[str]) -> Symptom:
-    """The symptom without its words where these name what only the repair brings back."""
-    if not _names(symptom.message + symptom.detail) & names:
-        return symptom
-    return Symptom(symptom.exception, "", "", symptom.snippet)
 
 
 def seen(symptom: Symptom) -> str:

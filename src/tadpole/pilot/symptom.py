@@ -1,19 +1,21 @@
 """What a failing test shows: the raw material of statements, taken from execution alone."""
 
 import ast
+import difflib
 import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tadpole.pilot.code import Code
+from tadpole.pilot.code import Code, parse
 from tadpole.pilot.hide import locate, source_of
 from tadpole.repos.testrun import Failure
 from tadpole.visible import whole
 
 LONGEST_MESSAGE = 300  # characters of the first line
 MOST_DETAIL = 8  # lines of expected against actual
+MOST_LEAD = 4  # lines of a test's own words before pytest's comparison
 LONGEST_SNIPPET = 12  # lines of the failing statement
 
 _NOISE = ("Use -v to get more diff", "Use -v to get the full diff", "")
@@ -37,6 +39,32 @@ class Symptom:
     def is_assertion(self) -> bool:
         """Whether the code ran through but gave something wrong."""
         return self.exception in ("", "AssertionError")
+
+    @property
+    def tells(self) -> bool:
+        """Whether a reader learns what is wanted: from the error, from what is said of the check,
+        or, where nothing is, from a check that is written out."""
+        if not self.is_assertion:
+            return True
+        try:
+            [statement] = parse(self.snippet).body
+        except ValueError:  # none, or the head of a block
+            return bool(self.message or self.detail)
+        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant):
+            return False  # `assert False, ...`: what was checked came before
+        return bool(self.message or self.detail) or _is_written_out(statement)
+
+
+def _is_written_out(statement: ast.stmt) -> bool:
+    """Whether a check is more than two names that are held against each other."""
+    checked: list[ast.expr] = []
+    if isinstance(statement, ast.Assert):
+        test = statement.test
+        checked = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        checked = statement.value.args
+    bare = (ast.Name, ast.Attribute, ast.Subscript)
+    return len(checked) < 2 or not all(isinstance(one, bare) for one in checked)
 
 
 def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
@@ -66,17 +94,36 @@ def told(failure: Failure) -> Symptom:
     message = first[match.end() :] if match else first
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "..."
-    rest = [line for line in rest if line.strip() not in _NOISE]
-    detail = textwrap.dedent("\n".join(line.rstrip() for line in rest[:MOST_DETAIL])).strip("\n")
-    return Symptom(exception, message, detail, "")
+    rest = [line.rstrip() for line in rest if line.strip() not in _NOISE]
+    return Symptom(exception, message, _detail(rest), "")
+
+
+def _detail(lines: list[str]) -> str:
+    """The lines that are told; where a test's own words come first, pytest's comparison too."""
+    found = [number for number, line in enumerate(lines) if line.startswith("assert ")]
+    lead, compared = (lines[: found[-1]], lines[found[-1] :]) if found else ([], lines)
+    words = textwrap.dedent("\n".join(lead)).splitlines()
+    if len(words) > MOST_LEAD:
+        words = [*words[:MOST_LEAD], "..."]
+    text = textwrap.dedent("\n".join(compared[:MOST_DETAIL]))
+    return "\n".join([*words, text]).strip("\n")
 
 
 def steady(failure: Failure, again: Failure) -> Failure:
-    """A failure that two runs saw: told without its message where it was another each time."""
-    if _plain(failure.message) == _plain(again.message):
+    """A failure that two runs saw: told without the lines that were others each time."""
+    one, two = _plain(failure.message), _plain(again.message)
+    if one == two:
         return failure
-    name = re.match(r"[A-Za-z_][\w.]*(?=: )", failure.message)
-    return replace(failure, message=name.group() if name else "AssertionError")
+    lines, other = one.splitlines(), two.splitlines()
+    kept: list[str] = []
+    if lines[:1] != other[:1]:
+        name = re.match(r"[A-Za-z_][\w.]*(?=: )", one)
+        kept = [name.group() if name else "AssertionError"]
+        lines, other = lines[1:], other[1:]
+    matcher = difflib.SequenceMatcher(None, lines, other, autojunk=False)
+    for tag, start, end, _, _ in matcher.get_opcodes():
+        kept += lines[start:end] if tag == "equal" else ["..."]
+    return replace(failure, message="\n".join(kept))
 
 
 def _plain(message: str) -> str:

@@ -20,7 +20,7 @@ no mutant shows.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tadpole.pilot import admission, inverse, leak, request, statement, symptom
+from tadpole.pilot import admission, inverse, leak, onlyrepair, request, statement, symptom
 from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.dictation import Dictated, dictate
 from tadpole.pilot.gates import gate
@@ -82,12 +82,15 @@ class Validator:
                 await trial.run_visible(found, visible)
         finally:
             await trial.close()
-        symptoms = [self._symptom(snapshot, found, group) for group in groups]
         codes = {path: code for path in candidate.files if (code := sources.code(path))}
-        failing = admission.groups(found.failures, snapshot.tree)
+        hidden = onlyrepair.names(candidate, codes)
+        symptoms = [
+            onlyrepair.without(self._symptom(snapshot, found, group), hidden) for group in groups
+        ]
+        failing = admission.groups(found.failures, snapshot.tree, hidden)
         symptoms += admission.others(candidate, codes, snapshot.tree, symptoms, failing)
         if dictated is None:
-            hints = request.ladder(snapshot.name, candidate, symptoms, codes)
+            hints = request.ladder(snapshot.name, candidate, symptoms)
         else:
             [code] = codes.values()
             hints = statement.ladder(snapshot.name, candidate, symptoms, code, dictated)

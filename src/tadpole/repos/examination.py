@@ -47,8 +47,9 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
             yield remark
     step = "recipe"
     try:
-        recipe = recipe_for(found.kind, found.location, here)
-        yield _recipe(origin(found.kind, found.location, here), recipe)
+        head = await store.head(found)
+        recipe = recipe_for(found.kind, found.location, here, head)
+        yield _recipe(origin(found.kind, found.location, here, head), recipe)
         step = "environment"
         found, built, tree = await store.built(found, recipe, tree)
         pins = built.recipe.requirements

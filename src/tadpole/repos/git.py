@@ -136,6 +136,12 @@ async def checkout(url: str, commit: str, into: Path) -> None:
     shutil.rmtree(into / ".git")
 
 
+async def at_head(clone: Path, path: str) -> bytes | None:
+    """A file at the head of a local clone; None where it has none."""
+    done = await _git("-C", str(clone), "cat-file", "blob", f"HEAD:{path}", timeout=LOCAL_SECONDS)
+    return done.stdout if done.ok and not done.stdout_cut else None
+
+
 async def one_commit(tree: Path) -> None:
     """Make a directory a repository of exactly one commit: same files, same commit id.
 

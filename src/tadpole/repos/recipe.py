@@ -10,6 +10,9 @@ A repository may say it in its ``pyproject.toml``; each key left out is discover
     pytest_args = ["-m", "not network"]
     requirements = ["freezegun"]
     env = { TZ = "UTC" }
+
+What the head of a local clone says holds for its other commits too, where they say nothing
+themselves; of its paths those that are there.
 """
 
 import configparser
@@ -62,6 +65,7 @@ class Origin(StrEnum):
     """Who says how the tests are run; the first of these that does."""
 
     SAID = "said by its pyproject.toml"
+    HEAD = "said by the pyproject.toml at the head of its clone"
     KNOWN = "known"
     DISCOVERED = "discovered"
 
@@ -81,17 +85,23 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_known()))
 
 
-def origin(kind: str, location: str, found: Files) -> Origin:
-    """Who says what is not discovered. Raises SourceError."""
+def origin(kind: str, location: str, found: Files, head: Files | None = None) -> Origin:
+    """Who says what is not discovered; ``head``: the files at the head of its clone.
+
+    Raises SourceError.
+    """
     if _said(_pyproject(found)):
         return Origin.SAID
+    if _at_head(head):
+        return Origin.HEAD
     return Origin.KNOWN if kind == "pypi" and location in _known() else Origin.DISCOVERED
 
 
-def recipe_for(kind: str, location: str, found: Files) -> Recipe:
-    """The recipe of a source. Raises SourceError where there are no tests to run."""
+def recipe_for(kind: str, location: str, found: Files, head: Files | None = None) -> Recipe:
+    """The recipe of a source; ``head``: the files at the head of its clone, its pyproject.toml
+    at least. Raises SourceError where there are no tests to run."""
     try:
-        said = _said(_pyproject(found))
+        said = _said(_pyproject(found)) or _fitting(_at_head(head), found)
         base = discover(found)
     except SourceError as error:
         raise SourceError(f"{location}: {error}") from None
@@ -126,6 +136,23 @@ def _said(project: Mapping[str, Any]) -> dict[str, Any]:
             kind = "a table of texts" if name == "env" else "a list of texts"
             raise SourceError(f"its [tool.tadpole] {name} is {shown(value)}: make it {kind}")
     return dict(said)
+
+
+def _at_head(head: Files | None) -> dict[str, Any]:
+    try:
+        return _said(_pyproject(head or {}))
+    except SourceError as error:
+        raise SourceError(f"at the head of the clone {error}") from None
+
+
+def _fitting(said: Mapping[str, Any], found: Files) -> dict[str, Any]:
+    """What the head says, without the paths that are not there."""
+    there = {str(folder) for path in found for folder in (path, *PurePosixPath(path).parents)}
+    kept = dict(said)
+    for name in ("import_paths", "test_paths"):
+        if paths := [path for path in kept.pop(name, ()) if str(PurePosixPath(path)) in there]:
+            kept[name] = paths
+    return kept
 
 
 def discover(found: Files) -> Recipe:

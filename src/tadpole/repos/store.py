@@ -12,13 +12,14 @@ from tadpole.errors import TaskError
 from tadpole.protocols import SandboxEngine, SandboxSpec
 from tadpole.repos import baseline, box, files, git, source
 from tadpole.repos.committed import Committed
+from tadpole.repos.files import Files
 from tadpole.repos.pip import Pip
 from tadpole.repos.recipe import recipe_for, release
 from tadpole.repos.runtime import Project, Runtime, Runtimes
 from tadpole.repos.shelf import Shelf, explained
 from tadpole.repos.snapshot import Baseline, Snapshot
 from tadpole.repos.source import Fetched, Wanted
-from tadpole.task import Recipe, Source, Task
+from tadpole.task import FileChange, Recipe, Source, Task
 
 SUITES_AT_ONCE = 2  # whole test suites, over all snapshots being built
 
@@ -50,7 +51,8 @@ class Store:
         """
         with explained(self.cache):
             found, tree = await self.fetched(source_text)
-            recipe = recipe_for(found.kind, found.location, files.from_directory(tree))
+            here, head = files.from_directory(tree), await self.head(found)
+            recipe = recipe_for(found.kind, found.location, here, head)
             return await self.measured(*await self.built(found, recipe, tree))
 
     async def fetched(self, source_text: str) -> tuple[Source, Path]:
@@ -59,6 +61,14 @@ class Store:
         if wanted.kind == "pypi" and not wanted.version:
             wanted = replace(wanted, version=release(wanted.location))
         return await self._source(await source.pin(wanted))
+
+    async def head(self, found: Source) -> Files:
+        """What the head of a source's local clone may say of it: its pyproject.toml, if any."""
+        name, clone = "pyproject.toml", Path(found.location)
+        if found.kind != "git" or not clone.is_dir():
+            return {}
+        content = await git.at_head(clone, name)
+        return {} if content is None else {name: FileChange(name, content)}
 
     async def built(
         self, found: Source, recipe: Recipe, tree: Path

@@ -14,6 +14,7 @@ from tadpole.pilot.candidate import Candidate
 from tadpole.pilot.commits import Clone
 from tadpole.pilot.proposers.history import History
 from tadpole.pilot.sources import is_library
+from tadpole.progress import Progress
 from tadpole.protocols import Proposer
 from tadpole.repos.snapshot import Snapshot
 from tadpole.repos.store import Store
@@ -45,33 +46,46 @@ class Pairs:
 
 
 async def with_pairs(
-    sources: Sequence[str], most: int, store: Store, then: Proposer
+    sources: Sequence[str], most: int, store: Store, then: Proposer, progress: Progress
 ) -> tuple[list[str], Proposer]:
     """The sources with up to ``most`` commits of each clone behind them, and who proposes there.
 
     Raises SourceError where a source is none, SandboxError.
     """
-    found: list[str] = []
-    commits: set[str] = set()
+    found: dict[str, str] = {}  # commit, by the source that it is
     for source in sources if most else ():
         snapshot = await store.snapshot(source)
         place = Path(snapshot.source.location)
-        if snapshot.source.kind != "git" or not place.is_dir():
-            continue
-        taken = 0
-        for commit in pairs(snapshot):
-            if taken == most:
-                break
-            try:
-                await store.snapshot(f"{place}@{commit}")
-            except SourceError:  # what its suite needs is not there any more
-                continue
-            taken += 1
-            found.append(f"{place}@{commit}")
-            commits.add(commit)
-    if not commits:
+        if snapshot.source.kind == "git" and place.is_dir():
+            found |= await _readable(snapshot, most, store, progress)
+    if not found:
         return list(sources), then
-    return [*sources, *found], Pairs(frozenset(commits), then)
+    return [*sources, *found], Pairs(frozenset(found.values()), then)
+
+
+async def _readable(
+    snapshot: Snapshot, most: int, store: Store, progress: Progress
+) -> dict[str, str]:
+    """The newest commits of a clone whose suites run today."""
+    commits = list(pairs(snapshot))
+    found: dict[str, str] = {}
+    unread = 0
+    with progress.task(f"read pairs of {snapshot.name}", min(most, len(commits))) as bar:
+        for commit in commits:
+            if len(found) == most:
+                break
+            source = f"{snapshot.source.location}@{commit}"
+            try:
+                await store.snapshot(source)
+            except SourceError:  # what its suite needs is not there any more
+                unread += 1
+                bar.update(note=f"{unread} commits left out")
+                continue
+            found[source] = commit
+            bar.advance()
+    if unread:
+        progress.say(f"{snapshot.name}: {unread} commits left out, their suites do not run today")
+    return found
 
 
 def pairs(snapshot: Snapshot) -> Iterator[str]:

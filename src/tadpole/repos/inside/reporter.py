@@ -165,12 +165,21 @@ def _status(report: pytest.TestReport) -> str:
 
 def _failure(report: pytest.TestReport) -> dict[str, Any]:
     crash = getattr(report.longrepr, "reprcrash", None)
-    found: dict[str, Any] = {"message": crash.message if crash else str(report.longrepr)}
-    found["message"] = found["message"][:2000]
+    found: dict[str, Any] = {
+        "message": _shortened(crash.message if crash else str(report.longrepr))
+    }
     if crash:
         found["path"] = _relative(str(crash.path))
         found["line"] = crash.lineno
     return found
+
+
+def _shortened(message: str, half: int = 1000) -> str:
+    """A long message keeps its end too: there is pytest's comparison, after a test's own words."""
+    if len(message) <= 2 * half:
+        return message
+    end = message[-half:]
+    return f"{message[:half]}\n...\n{end.partition(chr(10))[2] or end}"
 
 
 def _relative(path: str) -> str:
