@@ -188,6 +188,30 @@ def test_code_is_documented_by_itself_by_its_class_or_by_a_guide(tree):
     assert sufficiency.documented(tree, code, ["total"])
 
 
+@pytest.mark.parametrize(
+    "docstring, says",
+    [
+        ("TODO: docstring in public method.", False),
+        ("FIXME", False),
+        (" (missing docstring)", False),
+        ("Document me!", False),
+        ("To-do lists, sorted.", False),  # a note as far as anybody can tell
+        ("Todos of a list, sorted.", True),
+        ("No documents are lost.", True),
+        ("TODO: quicker.\n\n    The sum of all prices.", True),
+    ],
+)
+def test_a_note_that_a_docstring_is_missing_documents_nothing(tree, docstring, says):
+    text = f'def total(items):\n    """{docstring}"""\n    return 3\n'
+    text += f'\n\nclass Till:\n    """{docstring}"""\n\n    def open(self):\n        return 4\n'
+    code = Code.decode("shop.py", text.encode())
+    assert bool(code.functions[0].docstring) is says
+    assert len(code.functions[0].body) == 1
+    sufficiency._guides.cache_clear()
+    sufficiency._files.cache_clear()
+    assert sufficiency.documented(tree, code, ["total", "Till.open"]) is says
+
+
 def rungs(tree, failing, shown, documented=False, hints=(0, 1, 4, 6)):
     task = new_task(
         start=(FileChange("shop.py", BUGGY),),

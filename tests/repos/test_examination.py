@@ -30,6 +30,27 @@ async def test_a_sound_repository_with_odd_tests(store, shapes, snapshot):
     assert found["code"][:2] == ("tip", "3 functions in 1 files are run by tests")
 
 
+async def test_a_file_that_needs_another_ones_path_is_told(store, tmp_path):
+    files = {
+        "tests/early/table.py": "WANTED = 9\n",
+        "tests/early/test_first.py": "def test_first():\n    assert True\n",
+        "tests/later/test_table.py": "import table\n\n\ndef test_it():\n    assert table.WANTED\n",
+    }
+    repo = repository(tmp_path / "repo", LIBRARY, files)
+    found = await remarks(store, repo)
+    mark, detail, fix = found["alone"]
+    assert mark == "tip" and "import_paths" in fix
+    assert detail == (
+        "1 of 3 test files do not run without the others: "
+        "tests/later/test_table.py (ModuleNotFoundError: No module named 'table')"
+    )
+    write(repo, {"pyproject.toml": '[tool.tadpole]\nimport_paths = [".", "tests/early"]\n'})
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "say where tests import from")
+    found = await remarks(store, repo)
+    assert found["alone"] == ("ok ", "each of 3 test files runs without the others", "")
+
+
 async def test_an_older_commit_is_read_as_the_head_of_its_clone_says(store, tmp_path):
     repo = repository(tmp_path / "repo", LIBRARY)
     first = git(repo, "rev-parse", "HEAD")

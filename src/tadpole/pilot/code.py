@@ -20,6 +20,12 @@ from tadpole import syntax
 from tadpole.textfile import TextFile
 
 LINE_END = re.compile(r"\r\n|\r|\n")
+# A docstring of one line that only notes that it is to be written.
+_PLACEHOLDER = re.compile(
+    r"\W*(to-?do|fixme|xxx|tbd|undocumented|(no|missing)\s+doc(string|umentation)?"
+    r"|document\s+(me|this))\b.*",
+    re.IGNORECASE,
+)
 Routine = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -40,7 +46,7 @@ class Function:
     name: str  # qualified inside its file
     node: Routine
     body: tuple[ast.stmt, ...]
-    docstring: str
+    docstring: str  # as said() has it
 
     @property
     def lines(self) -> range:
@@ -169,10 +175,16 @@ def parse(text: str) -> ast.Module:
     return tree
 
 
+def said(node: Routine | ast.ClassDef) -> str:
+    """The docstring, where it is more than a note that one is missing; else empty."""
+    docstring = ast.get_docstring(node) or ""
+    return "" if _PLACEHOLDER.fullmatch(docstring) else docstring
+
+
 def _functions(body: list[ast.stmt], prefix: str) -> Iterator[Function]:
     for node in body:
         if isinstance(node, Routine):
-            docstring = ast.get_docstring(node) or ""
+            docstring = said(node)
             rest = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
             yield Function(prefix + node.name, node, tuple(rest), docstring)
         elif isinstance(node, ast.ClassDef):

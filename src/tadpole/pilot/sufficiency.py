@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tadpole.pilot.added import stretches
-from tadpole.pilot.code import Code, parse
+from tadpole.pilot.code import Code, parse, said
 from tadpole.task import FileChange
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -249,7 +249,7 @@ def documented(tree: Path, pristine: Code, functions: Iterable[str]) -> bool:
     told |= {
         node.name
         for node in ast.walk(pristine.tree)
-        if isinstance(node, ast.ClassDef) and ast.get_docstring(node)
+        if isinstance(node, ast.ClassDef) and said(node)
     }
     guides = _guides(tree)
     return all(

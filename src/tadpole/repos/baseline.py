@@ -159,13 +159,13 @@ def _refuse(report: TestReport, name: str) -> None:
         return
     if report.collection_errors:
         where, message = next(iter(report.collection_errors.items()))
-        said = _last_line(message)
+        said = last_line(message)
         raise SourceError(
             f"the tests of {name} cannot be loaded ({where}: {said}): name what they need with "
             "[tool.tadpole] requirements in its pyproject.toml, or other test_paths"
         )
     if not report.finished or report.exit_code in (3, 4):
-        said = _last_line(report.output_tail)
+        said = last_line(report.output_tail)
         raise SourceError(
             f"pytest cannot run the tests of {name} ({said}): name what they need with "
             "[tool.tadpole] requirements in its pyproject.toml, or other pytest_args"
@@ -218,7 +218,8 @@ def _too_red(name: str, reports: list[TestReport], red: list[str], count: int) -
     )
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """The line of an output that says what went wrong."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("E  ") or "rror" in line]
     return ((errors or lines or ["no reason given"])[-1]).removeprefix("E").strip()

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tadpole.errors import NetworkError, SandboxError, TadpoleError
+from tadpole.outcome import TestStatus
 from tadpole.repos import files
+from tadpole.repos.baseline import last_line
 from tadpole.repos.recipe import Origin, origin, recipe_for
-from tadpole.repos.snapshot import Baseline
+from tadpole.repos.snapshot import Baseline, Snapshot
 from tadpole.repos.store import Store
+from tadpole.repos.testrun import run_tests, with_reporter
 from tadpole.task import Recipe
 
 SLOW_SUITE = 60.0  # seconds of one run of the suite: every task needs one
@@ -65,6 +68,7 @@ async def examine(store: Store, source_text: str) -> AsyncIterator[Remark]:
     for remark in _tests(snapshot.baseline):
         yield remark
     yield _code(snapshot.baseline)
+    yield await _alone(store, snapshot)
 
 
 def _astray(root: Path) -> list[Remark]:
@@ -131,6 +135,32 @@ def _code(baseline: Baseline) -> Remark:
         return Remark("code", False, detail, fix)
     few = f"expect few tasks from fewer than {FEW_FUNCTIONS}" if count < FEW_FUNCTIONS else ""
     return Remark("code", True, detail, few)
+
+
+async def _alone(store: Store, snapshot: Snapshot) -> Remark:
+    """Whether each test file runs without the others, as the tests of a task do.
+
+    Some find a module only as another file's directory came into ``sys.path`` before.
+    """
+    first: dict[str, str] = {}
+    for node_id in snapshot.baseline.stable:
+        first.setdefault(node_id.partition("::")[0], node_id)
+    broken: list[str] = []
+    box = await store.engine.start(with_reporter(store.box(snapshot)))
+    try:
+        for path, node_id in first.items():
+            python = store.python(snapshot)
+            ran = await run_tests(box, snapshot.recipe, python, [node_id], maxfail=1)
+            if ran.statuses[node_id] is TestStatus.MISSING:
+                why = next(map(last_line, ran.collection_errors.values()), "it runs no test")
+                broken.append(f"{path} ({why})")
+    finally:
+        await box.close()
+    if not broken:
+        return Remark("alone", True, f"each of {len(first)} test files runs without the others")
+    told = f"{len(broken)} of {len(first)} test files do not run without the others"
+    fix = "no task uses them: name where they import from in [tool.tadpole] import_paths"
+    return Remark("alone", True, f"{told}: {_some(tuple(broken))}", fix)
 
 
 def _some(ids: tuple[str, ...]) -> str:
