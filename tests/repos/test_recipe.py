@@ -94,6 +94,7 @@ def test_what_setup_cfg_says_is_read_too() -> None:
         ("'-ra -k \"a or b\"'", ()),
         ("'-s --last-failed --new-first -k \"a or b\"'", ("-o", 'addopts=-s -k "a or b"')),
         ("['-k', 'a or b', '--lf', '--lfnf=none']", ("-o", "addopts=-k 'a or b'")),
+        ("'--lf --lfnf none -q'", ("-o", "addopts=-q")),
         ("'--sw'", ("-o", "addopts=")),
     ],
 )
@@ -181,3 +182,20 @@ def test_every_known_library_names_a_release_and_can_be_used() -> None:
         recipe = recipe_for("pypi", name, {})
         assert recipe.packages
         assert recipe.test_paths
+
+
+def test_of_several_files_with_options_the_first_that_pytest_reads_counts() -> None:
+    files = {
+        "pytest__ini": "[pytest]\naddopts = -q --timeout=3\n",
+        "pyproject__toml": '[tool.pytest.ini_options]\naddopts = "--cov=lib"\n',
+        "tox__ini": "[pytest]\naddopts = -n2\n",
+        "setup__cfg": "[tool:pytest]\naddopts = --mypy\n[options.extras_require]\ntest = mock\n",
+    }
+    wanted = ["pytest-timeout", "pytest-cov", "pytest-xdist", "pytest-mypy"]
+    for plugin in wanted:
+        found = discover(_files("lib.py", "test_lib.py", **files))
+        assert found.requirements == ("mock", plugin)
+        if len(files) > 1:
+            del files[next(iter(files))]
+    empty = discover(_files("lib.py", "test_lib.py", pytest__ini="", **files))
+    assert empty.requirements == ("mock",)

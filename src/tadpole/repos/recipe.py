@@ -16,11 +16,12 @@ themselves; of its paths those that are there.
 """
 
 import configparser
+import contextlib
 import difflib
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -59,6 +60,7 @@ _REMEMBERING = re.compile(
     r"--(lf|last-failed|ff|failed-first|nf|new-first|cache-clear|(sw|stepwise)(-skip|-reset)?"
     r"|(lfnf|last-failed-no-failures|cache-show)=.*)"
 )
+_WITH_VALUE = ("--lfnf", "--last-failed-no-failures")  # in the next word
 
 
 class Origin(StrEnum):
@@ -160,17 +162,17 @@ def discover(found: Files) -> Recipe:
 
     Raises SourceError where a pyproject.toml cannot be read.
     """
-    project, ini = _pyproject(found), _ini(found)
+    project = _pyproject(found)
     packages = _packages(found, "src/")
     root = "src" if packages else "."
     try:
-        options = _pytest_options(project, ini)
+        options = _pytest_options(project, found)
         return Recipe(
             import_paths=(root,),
             packages=packages or _packages(found, ""),
             test_paths=_test_paths(found, options),
             pytest_args=_forgetting(options),
-            requirements=_requirements(project, ini, options),
+            requirements=_requirements(project, _ini(found, "setup.cfg"), options),
         )
     except ValueError as error:
         raise _odd(error) from None
@@ -210,7 +212,7 @@ def _test_folder(path: str) -> str:
 
 
 def _requirements(
-    project: Mapping[str, Any], ini: configparser.ConfigParser, options: Mapping[str, Any]
+    project: Mapping[str, Any], setup: configparser.ConfigParser, options: Mapping[str, Any]
 ) -> tuple[str, ...]:
     wanted: list[str] = []
     extras = table(table(project, "project"), "optional-dependencies")
@@ -218,8 +220,8 @@ def _requirements(
     for name in _TEST_EXTRAS:
         wanted += texts(extras, name)
         wanted += _group(groups, name)
-        if ini.has_option("options.extras_require", name):
-            wanted += ini.get("options.extras_require", name).splitlines()
+        if setup.has_option("options.extras_require", name):
+            wanted += setup.get("options.extras_require", name).splitlines()
     words = _words(options, "addopts")
     for sign, plugin in _PLUGINS.items():
         if sign in options or any(word == sign or _starts(word, sign) for word in words):
@@ -231,7 +233,12 @@ def _requirements(
 def _forgetting(options: Mapping[str, Any]) -> tuple[str, ...]:
     """What a run is given where a suite's own options name the memory of earlier runs."""
     words = _words(options, "addopts")
-    kept = [word for word in words if not _REMEMBERING.fullmatch(word)]
+    values = [word in _WITH_VALUE for word in ["", *words]]
+    kept = [
+        word
+        for word, is_value in zip(words, values, strict=False)
+        if not is_value and word not in _WITH_VALUE and not _REMEMBERING.fullmatch(word)
+    ]
     if kept == words:
         return ()
     listed = isinstance(options["addopts"], list)
@@ -245,7 +252,8 @@ def _words(options: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _starts(word: str, sign: str) -> bool:
-    return sign.startswith("--") and re.match(re.escape(sign) + r"[-=]", word) is not None
+    value = r"[-=]" if sign.startswith("--") else r"(\d+|auto|logical)$"  # -n4
+    return re.match(re.escape(sign) + value, word) is not None
 
 
 def _group(groups: Mapping[str, Any], name: str, depth: int = 0) -> list[str]:
@@ -262,14 +270,20 @@ def _group(groups: Mapping[str, Any], name: str, depth: int = 0) -> list[str]:
     return lines
 
 
-def _pytest_options(
-    project: Mapping[str, Any], ini: configparser.ConfigParser
-) -> Mapping[str, Any]:
-    merged = {**table(table(table(project, "tool"), "pytest"), "ini_options")}
-    for section in ("pytest", "tool:pytest"):
-        if ini.has_section(section):
-            merged.update(ini.items(section))
-    return merged
+def _pytest_options(project: Mapping[str, Any], found: Files) -> Mapping[str, Any]:
+    """What pytest reads: of several files the first that is for it, and no other."""
+    for name in ("pytest.ini", ".pytest.ini"):  # even where they say nothing
+        if name in found:
+            return _section(found, name, "pytest")
+    said = table(table(project, "tool"), "pytest")
+    if "ini_options" in said:
+        return table(said, "ini_options")
+    return _section(found, "tox.ini", "pytest") or _section(found, "setup.cfg", "tool:pytest")
+
+
+def _section(found: Files, name: str, section: str) -> dict[str, str]:
+    parser = _ini(found, name)
+    return dict(parser.items(section)) if parser.has_section(section) else {}
 
 
 def _pyproject(found: Files) -> dict[str, Any]:
@@ -283,18 +297,11 @@ def _odd(error: ValueError) -> SourceError:
     return SourceError(f"its pyproject.toml cannot be read ({error}): correct it")
 
 
-def _ini(found: Files) -> configparser.ConfigParser:
+def _ini(found: Files, name: str) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
-    for name in _ini_names(found):
-        try:
-            parser.read_string(_text(found, name))
-        except configparser.Error:
-            continue  # pytest will say so if it matters
+    with contextlib.suppress(configparser.Error):  # pytest will say so if it matters
+        parser.read_string(_text(found, name))
     return parser
-
-
-def _ini_names(found: Files) -> Iterable[str]:
-    return (name for name in ("setup.cfg", "tox.ini", "pytest.ini") if name in found)
 
 
 def _text(found: Files, path: str) -> str:
