@@ -170,8 +170,10 @@ def test_what_two_runs_do_not_say_alike_is_not_told():
     assert told(late).is_assertion and not told(late).message
     late = steady(failure("odd: a\nb\nat 7\nc\nd"), failure("odd: a\nb\nat 8\nc\nd\ne"))
     assert late.message.splitlines() == ["odd: a", "b", "...", "c", "d", "..."]
-    late = steady(failure("E.Err: at 7\nwants 3"), failure("E.Err: at 8\nwants 3"))
-    assert late.message == "E.Err\nwants 3"
+    late = steady(failure("E.Error: at 7\nwants 3"), failure("E.Error: at 8\nwants 3"))
+    assert late.message == "E.Error\nwants 3"
+    nothing = steady(failure("Failed: took 7\nassert 7 == 3"), failure("Failed: took 8\nassert 8"))
+    assert not replace(told(nothing), snippet="assert found == wanted").tells
 
 
 async def test_a_failure_of_unittest_is_told_like_any_other(snapshot, store, engine):

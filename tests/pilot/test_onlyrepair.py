@@ -24,12 +24,23 @@ def brought(old, new, rest=""):
         ("return 'a wish', \"too\"", "return", set()),
         ("return 'it\\'s' + '''two 'lines'\nof it''' + other", "return 1", {"other"}),
         ('return rb"raw" + f"{a} text" + other', "return 1", {"other"}),
+        ("return f'text {secret(a)}' + rf'{b!r}'", "return 1", {"secret", "b", "r"}),
+        ("if not isinstance(a, str): raise ValueError", "pass", set()),
+        ('return """\n    It\'s said.\n    """ + other', "return 1", {"other"}),
         ("return b  # as it's said", "return", {"b"}),
         ("return '# one' + other", "return", {"other"}),
     ],
 )
 def test_names_are_those_that_only_the_repair_has(old, new, hidden):
     assert brought(old, new) == hidden
+
+
+def test_a_part_of_a_docstring_names_nothing():
+    text = 'def f(a):\n    """One.\n\n    Never a secret.\n    """\n    return odd(a)\n'
+    start, end = text.index("    Never"), text.index("\n", text.index("return"))
+    site = Site("m.py", start, text[start:end], '    """\n    return a', 4, ())
+    candidate = Candidate("p", "x", (), ("f",), (site,))
+    assert names(candidate, {"m.py": Code.decode("m.py", text.encode())}) == {"odd"}
 
 
 def test_a_name_that_the_file_uses_elsewhere_is_known():

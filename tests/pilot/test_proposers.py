@@ -124,6 +124,12 @@ def test_pairs_are_commits_of_library_and_tests(brook, brook_clone):
     ]
 
 
+def test_the_commit_of_the_snapshot_itself_is_no_pair(brook):
+    newest, *rest = pairs(brook)
+    there = replace(brook, source=replace(brook.source, version=newest))
+    assert list(pairs(there)) == rest
+
+
 @pytest.mark.slow
 async def test_a_pair_is_the_change_of_its_own_commit(brook, brook_clone, store):
     then, said = Rename(), io.StringIO()

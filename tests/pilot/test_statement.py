@@ -108,6 +108,14 @@ def test_a_tests_own_words_leave_room_for_the_comparison():
     ]
 
 
+def test_words_of_a_test_are_told_apart_from_the_comparison():
+    shown = told_of(Failure("AssertionError: [1] != [2]\n\n- [1]\n+ [2] : code:\nassert x\ny"))
+    assert shown.detail.splitlines() == ["- [1]", "+ [2] : code:", "assert x", "y"]
+    lines = "\n".join(f"  line {n}" for n in range(MOST_LEAD + 2))
+    shown = told_of(Failure(f"ValueError: no\n{lines}\nassert x"))
+    assert len(shown.detail.splitlines()) == MOST_LEAD + 3
+
+
 @pytest.mark.parametrize(
     "message, exception, snippet, tells",
     [
@@ -120,6 +128,17 @@ def test_a_tests_own_words_leave_room_for_the_comparison():
         ("", "", "self.assertTrue(found)", True),
         ("", "", "assert not found", True),
         ("nothing fits", "AssertionError", "assert False, 'nothing fits'", False),
+        ("...", "AssertionError", "assert wanted == found", False),
+        ("", "", "assert list(wanted) == sorted(found.items())", False),
+        ("", "", "assert await area(2, 3) == found", True),
+        ("", "", "self.assertTrue(wanted == found)", False),
+        ("", "", "self.assertEqual(wanted, found, 'the same')", False),
+        ("", "", "self.assertEqual(wanted, 3)", True),
+        ("", "", "check(found)", False),
+        ("", "", "found = 3", False),
+        ("3 != 4", "AssertionError", "check(found)", True),
+        ("nothing fits", "", "pytest.fail(f'nothing fits {found}')", False),
+        ("nothing fits", "AssertionError", "raise AssertionError('nothing fits')", False),
         ("", "TypeError", "", True),
         ("", "", "", False),
         ("1 != 2", "AssertionError", "with raises(", True),

@@ -56,6 +56,8 @@ def test_the_head_of_a_clone_speaks_for_commits_that_say_nothing() -> None:
     assert recipe_for("git", "x", own, head).pytest_args == ()
     with pytest.raises(SourceError, match=r"^x: at the head of the clone .*import_pths"):
         recipe_for("git", "x", plain, _files(pyproject__toml="[tool.tadpole]\nimport_pths = []\n"))
+    link = _files(pyproject__toml="conf/pyproject.toml")  # what git has of a link
+    assert recipe_for("git", "x", plain, link) == recipe_for("git", "x", plain)
 
 
 def test_what_the_tests_need_is_read_from_the_repository() -> None:
@@ -191,7 +193,8 @@ def test_of_several_files_with_options_the_first_that_pytest_reads_counts() -> N
         "tox__ini": "[pytest]\naddopts = -n2\n",
         "setup__cfg": "[tool:pytest]\naddopts = --mypy\n[options.extras_require]\ntest = mock\n",
     }
-    wanted = ["pytest-timeout", "pytest-cov", "pytest-xdist", "pytest-mypy"]
+    files = {"pytest__toml": '[pytest]\naddopts = ["--ruff"]\n', **files}
+    wanted = ["pytest-ruff", "pytest-timeout", "pytest-cov", "pytest-xdist", "pytest-mypy"]
     for plugin in wanted:
         found = discover(_files("lib.py", "test_lib.py", **files))
         assert found.requirements == ("mock", plugin)
@@ -199,3 +202,7 @@ def test_of_several_files_with_options_the_first_that_pytest_reads_counts() -> N
             del files[next(iter(files))]
     empty = discover(_files("lib.py", "test_lib.py", pytest__ini="", **files))
     assert empty.requirements == ("mock",)
+    empty = discover(_files("lib.py", "test_lib.py", tox__ini="[pytest]\n", **files))
+    assert empty.requirements == ("mock",)
+    native = _files("lib.py", "test_lib.py", pyproject__toml="[tool.pytest]\ntimeout = '3'\n")
+    assert discover(native).requirements == ("pytest-timeout",)

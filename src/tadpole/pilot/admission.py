@@ -57,7 +57,12 @@ def others(
     """What has to be told besides, of code that nobody has documented."""
     if known(candidate, codes, tree):
         return []
-    missing = [shown[0] for shown in failing.values() if not set(shown) & set(told)]
+    telling = {symptom for symptom in told if symptom.tells}
+    missing = [
+        next((one for one in shown if one.tells), shown[0])
+        for shown in failing.values()
+        if telling.isdisjoint(shown)
+    ]
     return list(dict.fromkeys(missing))[:MOST_TOLD]
 
 

@@ -22,8 +22,8 @@ from tadpole.textfile import TextFile
 LINE_END = re.compile(r"\r\n|\r|\n")
 # A docstring of one line that only notes that it is to be written.
 _PLACEHOLDER = re.compile(
-    r"\W*(to-?do|fixme|xxx|tbd|undocumented|(no|missing)\s+doc(string|umentation)?"
-    r"|document\s+(me|this))\b.*",
+    r"\W*((to-?do|fixme|xxx|tbd|undocumented)\b.*"
+    r"|((no|missing)\s+doc(string|umentation)?|document\s+(me|this))\W*)",
     re.IGNORECASE,
 )
 Routine = ast.FunctionDef | ast.AsyncFunctionDef

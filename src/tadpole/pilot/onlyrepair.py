@@ -1,30 +1,26 @@
 """Names that only the repair brings back, and what a failure shows without them.
 
 A statement says what execution showed, never what the repair looks like: of a message that names
-such a thing, the name of the error is left. Texts of the repair are no names: what a test expects
-to read has to be told.
+such a thing, the name of the error is left. Texts of the repair are no names, and neither is what
+belongs to Python: what a test expects has to be told.
 """
 
+import builtins
+import keyword
 import re
-from collections.abc import Mapping, Sequence
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tadpole.pilot.candidate import Candidate, Site
-from tadpole.pilot.code import Code
+from tadpole.pilot.code import Code, Token
 from tadpole.pilot.sources import spliced
 from tadpole.pilot.symptom import Symptom
 
-# Literals of text and comments of a piece of Python, which need not be whole.
-_TEXT = re.compile(
-    r"(?:\b[bfruBFRU]{1,2})?(?:"
-    r'"""(?:[^\\"]|\\.|"(?!""))*"""'
-    r"|'''(?:[^\\']|\\.|'(?!''))*'''"
-    r'|"(?:[^\\"\n]|\\.)*"'
-    r"|'(?:[^\\'\n]|\\.)*')"
-    r"|#[^\n]*",
-    re.DOTALL,
-)
+_PYTHONS = frozenset([*keyword.kwlist, *dir(builtins)])
+_FORMATTED = re.compile(r"[rR]?[fF][rR]?['\"]")  # one token before Python 3.12
+_FIELD = re.compile(r"\{([^{}]*)\}")
 
 
 def names(candidate: Candidate, codes: Mapping[str, Code]) -> frozenset[str]:
@@ -34,7 +30,7 @@ def names(candidate: Candidate, codes: Mapping[str, Code]) -> frozenset[str]:
     """
     return frozenset[str]().union(
         *(
-            _brought([site for site in candidate.sites if site.path == path], code.text)
+            _brought([site for site in candidate.sites if site.path == path], code)
             for path, code in codes.items()
         )
     )
@@ -47,9 +43,18 @@ def without(symptom: Symptom, hidden: AbstractSet[str]) -> Symptom:
     return replace(symptom, message="", detail="")
 
 
-def _brought(sites: Sequence[Site], pristine: str) -> frozenset[str]:
-    found = frozenset[str]().union(*(_words(_TEXT.sub(" ", site.old)) for site in sites))
-    return found - _words(spliced(pristine, sites) or "")
+def _brought(sites: Sequence[Site], code: Code) -> frozenset[str]:
+    tokens = (token for site in sites for token in code.between(site.offset, site.end))
+    found = frozenset(name for token in tokens for name in _named(token))
+    return found - _PYTHONS - _words(spliced(code.text, sites) or "")
+
+
+def _named(token: Token) -> Iterator[str]:
+    if token.kind == tokenize.NAME:
+        yield token.text
+    elif token.kind == tokenize.STRING and _FORMATTED.match(token.text):
+        for field in _FIELD.findall(token.text):
+            yield from _words(field)
 
 
 def _words(text: str) -> frozenset[str]:

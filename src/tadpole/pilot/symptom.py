@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tadpole.pilot.code import Code, parse
+from tadpole import syntax
+from tadpole.pilot import check
+from tadpole.pilot.code import Code
 from tadpole.pilot.hide import locate, source_of
 from tadpole.repos.testrun import Failure
 from tadpole.visible import whole
@@ -18,6 +20,11 @@ MOST_DETAIL = 8  # lines of expected against actual
 MOST_LEAD = 4  # lines of a test's own words before pytest's comparison
 LONGEST_SNIPPET = 12  # lines of the failing statement
 
+CUT = "..."  # a line that stands for what is left out
+_ASSERTIONS = ("", "AssertionError")
+_ERROR = re.compile(
+    r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)"
+)
 _NOISE = ("Use -v to get more diff", "Use -v to get the full diff", "")
 # What is another one in each process, and what stands for it.
 _OWN = (
@@ -38,7 +45,7 @@ class Symptom:
     @property
     def is_assertion(self) -> bool:
         """Whether the code ran through but gave something wrong."""
-        return self.exception in ("", "AssertionError")
+        return self.exception in _ASSERTIONS
 
     @property
     def tells(self) -> bool:
@@ -46,25 +53,12 @@ class Symptom:
         or, where nothing is, from a check that is written out."""
         if not self.is_assertion:
             return True
+        said = any(line != CUT for line in f"{self.message}\n{self.detail}".split("\n") if line)
         try:
-            [statement] = parse(self.snippet).body
+            [statement] = syntax.parse(self.snippet).body
         except ValueError:  # none, or the head of a block
-            return bool(self.message or self.detail)
-        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Constant):
-            return False  # `assert False, ...`: what was checked came before
-        return bool(self.message or self.detail) or _is_written_out(statement)
-
-
-def _is_written_out(statement: ast.stmt) -> bool:
-    """Whether a check is more than two names that are held against each other."""
-    checked: list[ast.expr] = []
-    if isinstance(statement, ast.Assert):
-        test = statement.test
-        checked = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
-    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        checked = statement.value.args
-    bare = (ast.Name, ast.Attribute, ast.Subscript)
-    return len(checked) < 2 or not all(isinstance(one, bare) for one in checked)
+            return said
+        return not check.only_fails(statement) and (said or check.is_written_out(statement))
 
 
 def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
@@ -87,25 +81,29 @@ def told(failure: Failure) -> Symptom:
     """The same without the statement of the test."""
     lines = _plain(failure.message).strip().splitlines() or [""]
     first, rest = lines[0].strip(), lines[1:]
-    match = re.match(
-        r"([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?::\s*|$)", first
-    )
+    match = _ERROR.match(first)
     exception = match.group(1).rpartition(".")[2] if match else ""
     message = first[match.end() :] if match else first
     if len(message) > LONGEST_MESSAGE:
         message = message[:LONGEST_MESSAGE] + "..."
     rest = [line.rstrip() for line in rest if line.strip() not in _NOISE]
-    return Symptom(exception, message, _detail(rest), "")
+    detail = _detail(rest, compares=exception in _ASSERTIONS)
+    return Symptom(exception, message, detail, "")
 
 
-def _detail(lines: list[str]) -> str:
-    """The lines that are told; where a test's own words come first, pytest's comparison too."""
+def _detail(lines: list[str], *, compares: bool) -> str:
+    """The lines that are told; where a test's own words come first, pytest's comparison too.
+
+    pytest indents those words.
+    """
     found = [number for number, line in enumerate(lines) if line.startswith("assert ")]
-    lead, compared = (lines[: found[-1]], lines[found[-1] :]) if found else ([], lines)
+    lead = lines[: found[-1]] if compares and found else []
+    if not all(line.startswith(("  ", CUT)) for line in lead):
+        lead = []
     words = textwrap.dedent("\n".join(lead)).splitlines()
     if len(words) > MOST_LEAD:
-        words = [*words[:MOST_LEAD], "..."]
-    text = textwrap.dedent("\n".join(compared[:MOST_DETAIL]))
+        words = [*words[:MOST_LEAD], CUT]
+    text = textwrap.dedent("\n".join(lines[len(lead) :][:MOST_DETAIL]))
     return "\n".join([*words, text]).strip("\n")
 
 
@@ -117,12 +115,12 @@ def steady(failure: Failure, again: Failure) -> Failure:
     lines, other = one.splitlines(), two.splitlines()
     kept: list[str] = []
     if lines[:1] != other[:1]:
-        name = re.match(r"[A-Za-z_][\w.]*(?=: )", one)
-        kept = [name.group() if name else "AssertionError"]
+        error = _ERROR.match(one)
+        kept = [error.group(1) if error else "AssertionError"]
         lines, other = lines[1:], other[1:]
     matcher = difflib.SequenceMatcher(None, lines, other, autojunk=False)
     for tag, start, end, _, _ in matcher.get_opcodes():
-        kept += lines[start:end] if tag == "equal" else ["..."]
+        kept += lines[start:end] if tag == "equal" else [CUT]
     return replace(failure, message="\n".join(kept))
 
 

@@ -12,7 +12,7 @@ A repository may say it in its ``pyproject.toml``; each key left out is discover
     env = { TZ = "UTC" }
 
 What the head of a local clone says holds for its other commits too, where they say nothing
-themselves; of its paths those that are there.
+themselves; of its paths those that are there. So another head may come to another recipe.
 """
 
 import configparser
@@ -141,8 +141,13 @@ def _said(project: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at_head(head: Files | None) -> dict[str, Any]:
+    """What the head of the clone says; nothing where no parser takes its file (a link is one)."""
     try:
-        return _said(_pyproject(head or {}))
+        project = parse_toml(_text(head or {}, "pyproject.toml"))
+    except ValueError:
+        return {}
+    try:
+        return _said(project)
     except SourceError as error:
         raise SourceError(f"at the head of the clone {error}") from None
 
@@ -272,29 +277,36 @@ def _group(groups: Mapping[str, Any], name: str, depth: int = 0) -> list[str]:
 
 def _pytest_options(project: Mapping[str, Any], found: Files) -> Mapping[str, Any]:
     """What pytest reads: of several files the first that is for it, and no other."""
+    for name in ("pytest.toml", ".pytest.toml"):
+        if name in found:
+            return table(_toml(found, name), "pytest")
     for name in ("pytest.ini", ".pytest.ini"):  # even where they say nothing
         if name in found:
-            return _section(found, name, "pytest")
-    said = table(table(project, "tool"), "pytest")
-    if "ini_options" in said:
-        return table(said, "ini_options")
-    return _section(found, "tox.ini", "pytest") or _section(found, "setup.cfg", "tool:pytest")
+            return _section(found, name, "pytest") or {}
+    if said := table(table(project, "tool"), "pytest"):
+        return table(said, "ini_options") if "ini_options" in said else said
+    options = _section(found, "tox.ini", "pytest")
+    return options if options is not None else _section(found, "setup.cfg", "tool:pytest") or {}
 
 
-def _section(found: Files, name: str, section: str) -> dict[str, str]:
+def _section(found: Files, name: str, section: str) -> dict[str, str] | None:
     parser = _ini(found, name)
-    return dict(parser.items(section)) if parser.has_section(section) else {}
+    return dict(parser.items(section)) if parser.has_section(section) else None
 
 
 def _pyproject(found: Files) -> dict[str, Any]:
+    return _toml(found, "pyproject.toml")
+
+
+def _toml(found: Files, name: str) -> dict[str, Any]:
     try:
-        return parse_toml(_text(found, "pyproject.toml"))
+        return parse_toml(_text(found, name))
     except ValueError as error:
-        raise _odd(error) from None
+        raise _odd(error, name) from None
 
 
-def _odd(error: ValueError) -> SourceError:
-    return SourceError(f"its pyproject.toml cannot be read ({error}): correct it")
+def _odd(error: ValueError, name: str = "pyproject.toml") -> SourceError:
+    return SourceError(f"its {name} cannot be read ({error}): correct it")
 
 
 def _ini(found: Files, name: str) -> configparser.ConfigParser:

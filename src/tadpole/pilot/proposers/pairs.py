@@ -89,7 +89,8 @@ async def _readable(
 
 
 def pairs(snapshot: Snapshot) -> Iterator[str]:
-    """Commits that changed both the library and its tests, newest first.
+    """Commits that changed both the library and its tests, newest first; not that of the snapshot,
+    whose change its own history takes back.
 
     Raises SourceError where git cannot read the clone.
     """
@@ -97,5 +98,10 @@ def pairs(snapshot: Snapshot) -> Iterator[str]:
     for commit in clone.commits(snapshot.source.version, History.most_commits):
         paths = [edit.path for edit in commit.edits]
         changed = any(is_library(path, recipe) for path in paths)
-        if changed and not all(is_library(path, recipe) for path in [*paths, *commit.others]):
+        here = commit.id == snapshot.source.version
+        if (
+            changed
+            and not here
+            and not all(is_library(path, recipe) for path in [*paths, *commit.others])
+        ):
             yield commit.id

@@ -175,11 +175,11 @@ def _failure(report: pytest.TestReport) -> dict[str, Any]:
 
 
 def _shortened(message: str, half: int = 1000) -> str:
-    """A long message keeps its end too: there is pytest's comparison, after a test's own words."""
-    if len(message) <= 2 * half:
-        return message
-    end = message[-half:]
-    return f"{message[:half]}\n...\n{end.partition(chr(10))[2] or end}"
+    """The start of a message; where a test's own words are long, pytest's comparison too."""
+    compared = message.rfind("\nassert ")
+    if len(message) <= 2 * half or compared < half:
+        return message[: 2 * half]
+    return f"{message[:half]}\n...{message[compared:][:half]}"
 
 
 def _relative(path: str) -> str:
