@@ -19,6 +19,8 @@ from tadpole.task import TaskKind
         ("Flag whole tokens, suggested in issue #12.", "Flag whole tokens."),
         ("Flag tokens for #12 and 1a2b3c4d5e6f: all", "Flag tokens: all"),
         ("Fix for #12", ""),
+        ("Fix for #12 - overflow in parse()", "overflow in parse()"),
+        ("GH-7: keep the order", "keep the order"),
         ("Completing work on GH-7", ""),
         ("Fixing last commit", ""),
         ("Sort\n\n- keys (GH-3)\n- values, see a/b#5", "Sort\n\n- keys\n- values"),

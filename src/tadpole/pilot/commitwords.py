@@ -44,6 +44,8 @@ _DANGLING = re.compile(
     r"(?=\0[\s\0]*(?:[.,;:!?)]|$))",
     re.IGNORECASE,
 )
+# Idle words that led up to what is gone, where the matter itself follows: "Fix for #12 - ".
+_OPENING = re.compile(rf"^(?:(?:{_IDLE.pattern})\s+){{0,4}}\0[\s\0]*[-:\u2013\u2014]\s*", re.I)
 _SENTENCE = re.compile(
     r"(?<=[.;!?])\s+|,?\s+(?:and|with|plus)\s+(?=(?:(?:add|a|some|new)\s+)*\w*tests?)", re.I
 )
@@ -78,7 +80,7 @@ def cleaned(message: str) -> str:
         text = " ".join(part for part in _SENTENCE.split(text) if not _TESTS.search(part))
         for pattern in _GONE:
             text = pattern.sub("\0", text)
-        text = _DANGLING.sub(" \0", text)
+        text = _DANGLING.sub(" \0", _OPENING.sub("", text))
         text = re.sub(r"[(\[<][\s\0,;]*\0[\s\0,;]*[)\]>]", "", text).replace("\0", "")
         indent = len(line) - len(line.lstrip())
         text = re.sub(r"\s+([,.;:!?])", r"\1", re.sub(r"[ \t]{2,}", " ", text.strip()))
