@@ -1,10 +1,12 @@
+import textwrap
+
 import pytest
 
 from tadpole.pilot.candidate import Candidate, Site
 from tadpole.pilot.code import Code
 from tadpole.pilot.dictation import dictate
 from tadpole.pilot.statement import TOP, ladder
-from tadpole.pilot.symptom import MOST_LEAD, Symptom, read, smallest
+from tadpole.pilot.symptom import LONGEST_SNIPPET, MOST_LEAD, Symptom, read, smallest
 from tadpole.pilot.symptom import told as told_of
 from tadpole.repos.testrun import Failure
 
@@ -95,6 +97,42 @@ def test_the_failing_statement_is_shown_whole(tree):
     text = "test_m.py:12: in test_short\n    assert area(\npond/shapes.py:3: in area\nE   boom"
     found = read("test_m.py::test_short", Failure("boom", "pond/shapes.py", 3, text), tree)
     assert found.snippet == "assert area(\n    2, 3\n) == 6"
+
+
+CALLS = """from pond import area
+
+
+def test_calls():
+    found = area(
+        2, 3
+    )
+    other = found + 1
+    with raises(ValueError):
+        area(-1)
+    assert found == 6
+    for side in (1, 2):
+        area(side)
+        side += 1
+"""
+
+
+@pytest.mark.parametrize(
+    "line, first, last",
+    [(6, 5, 10), (8, 8, 10), (10, 10, 10), (11, 11, 11), (13, 13, 13)],
+)
+def test_a_call_that_fails_is_shown_with_the_check_that_follows(tmp_path, line, first, last):
+    (tmp_path / "test_m.py").write_text(CALLS)
+    found = read("test_m.py::test_calls", Failure("boom", "test_m.py", line), tmp_path)
+    lines = CALLS.splitlines()[first - 1 : last]
+    assert found.snippet == textwrap.dedent("\n".join(lines))
+
+
+def test_a_check_too_far_away_is_not_shown(tmp_path):
+    between = "    other = 1\n" * LONGEST_SNIPPET
+    text = f"def test_calls():\n    found = area(2, 3)\n{between}    assert found == 6\n"
+    (tmp_path / "test_m.py").write_text(text)
+    found = read("test_m.py::test_calls", Failure("boom", "test_m.py", 2), tmp_path)
+    assert found.snippet == "found = area(2, 3)"
 
 
 def test_a_tests_own_words_leave_room_for_the_comparison():

@@ -56,6 +56,8 @@ def test_the_head_of_a_clone_speaks_for_commits_that_say_nothing() -> None:
     assert recipe_for("git", "x", own, head).pytest_args == ()
     with pytest.raises(SourceError, match=r"^x: at the head of the clone .*import_pths"):
         recipe_for("git", "x", plain, _files(pyproject__toml="[tool.tadpole]\nimport_pths = []\n"))
+    with pytest.raises(SourceError, match="import_paths names src: it has no such place"):
+        recipe_for("git", "x", _files(*plain, pyproject__toml=text))
     link = _files(pyproject__toml="conf/pyproject.toml")  # what git has of a link
     assert recipe_for("git", "x", plain, link) == recipe_for("git", "x", plain)
 

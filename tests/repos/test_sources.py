@@ -57,6 +57,7 @@ def test_a_source_is_read(text: str, wanted: Wanted) -> None:
         ("pypi:a b", "pypi:NAME"),
         ("boltons", "or pypi:boltons"),
         ("/no/such/place", "there is no repository at '/no/such/place'"),
+        (" ", "a source is empty"),
         ("--upload-pack=x", "give a path, a git URL"),
     ],
 )

@@ -54,8 +54,10 @@ def others(
     told: Sequence[Symptom],
     failing: Groups,
 ) -> list[Symptom]:
-    """What has to be told besides, of code that nobody has documented."""
-    if known(candidate, codes, tree):
+    """What has to be told besides: of code that nobody has documented, and of code that is to be
+    written, for its documentation seldom says all that its tests ask for."""
+    is_new = candidate.kind is TaskKind.FEATURE and not candidate.origin
+    if known(candidate, codes, tree) and not is_new:
         return []
     telling = {symptom for symptom in told if symptom.tells}
     missing = [

@@ -9,6 +9,19 @@ _OF_ONE = ("assertTrue", "assertFalse", "assertIsNone", "assertIsNotNone")
 _CONVERTING = ("bool", "bytes", "dict", "len", "list", "repr", "set", "sorted", "str", "tuple")
 
 
+def is_check(statement: ast.stmt) -> bool:
+    """Whether it asserts something, or waits for an error."""
+    match statement:
+        case ast.Assert():
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name))):
+            return name.startswith("assert") or name in ("raises", "fail")
+        case ast.With(items=[ast.withitem(context_expr=ast.Call(func=called)), *_]):
+            name = str(getattr(called, "attr", getattr(called, "id", "")))
+            return name == "raises" or name.startswith("assert")
+    return False
+
+
 def only_fails(statement: ast.stmt) -> bool:
     """Whether what was checked came before: `assert False`, `pytest.fail(...)`, `raise ...`."""
     match statement:

@@ -4,7 +4,7 @@ import ast
 import difflib
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -133,20 +133,43 @@ def _plain(message: str) -> str:
 
 
 def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
-    """The innermost statement of the test file that was running, as it is written there."""
+    """The innermost statement of the test file that was running, as it is written there.
+
+    Where that is no check, what follows it comes along, up to the next check: it says what the
+    test would have asked for.
+    """
     path, _ = locate(node_id)
     frames = re.findall(rf"^{re.escape(path)}:(\d+):", failure.frames, re.MULTILINE)
     line = int(frames[-1]) if frames else (failure.line if failure.path == path else 0)
     if not line:
         return ""
     code = Code.decode(path, (tree / path).read_bytes())
-    around = [
-        node
-        for node in ast.walk(code.tree)
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]
-    best = max(around, key=lambda node: node.lineno, default=None)
-    if best is None or (best.end_lineno or best.lineno) - best.lineno >= LONGEST_SNIPPET:
+    best: list[ast.stmt] = []
+    for block in _blocks(code.tree):
+        for number, node in enumerate(block):
+            last = best[0].lineno if best else 0
+            if last < node.lineno <= line <= (node.end_lineno or node.lineno):
+                best = block[number:]
+    if not best:
         return ""
-    text = code.text[code.starts[best.lineno - 1] : code.span(best)[1]]
+    first, end = best[0], best[0]
+    if not check.is_check(first):
+        end = next(filter(check.is_check, best), first)
+        if _lines(first, end) > LONGEST_SNIPPET:
+            end = first
+    if _lines(first, end) > LONGEST_SNIPPET:
+        return ""
+    text = code.text[code.starts[first.lineno - 1] : code.span(end)[1]]
     return textwrap.dedent(text.replace("\r\n", "\n")).strip("\n")
+
+
+def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+def _lines(first: ast.stmt, last: ast.stmt) -> int:
+    return (last.end_lineno or last.lineno) - first.lineno + 1

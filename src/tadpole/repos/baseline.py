@@ -138,7 +138,7 @@ async def _check_imports(
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise SourceError(
             f"{name} cannot be imported ({last}): add what is missing to its pyproject.toml, "
-            "[tool.tadpole] requirements"
+            "[tool.tadpole] requirements, or the directory of its packages to import_paths"
         )
     for package, file in zip(recipe.packages, done.stdout.splitlines(), strict=False):
         if not file.startswith(WORKDIR + "/"):

@@ -159,7 +159,11 @@ async def _alone(store: Store, snapshot: Snapshot) -> Remark:
     if not broken:
         return Remark("alone", True, f"each of {len(first)} test files runs without the others")
     told = f"{len(broken)} of {len(first)} test files do not run without the others"
-    fix = "no task uses them: name where they import from in [tool.tadpole] import_paths"
+    paths = ", ".join(f'"{path}"' for path in snapshot.recipe.import_paths)
+    fix = (
+        "no task uses them: name the directory that they import from in its pyproject.toml, "
+        f'[tool.tadpole] import_paths = [{paths}, "..."]'
+    )
     return Remark("alone", True, f"{told}: {_some(tuple(broken))}", fix)
 
 

@@ -103,7 +103,13 @@ def recipe_for(kind: str, location: str, found: Files, head: Files | None = None
     """The recipe of a source; ``head``: the files at the head of its clone, its pyproject.toml
     at least. Raises SourceError where there are no tests to run."""
     try:
-        said = _said(_pyproject(found)) or _fitting(_at_head(head), found)
+        said = _said(_pyproject(found))
+        for path in said.get("import_paths", ()):
+            if str(PurePosixPath(path)) not in _places(found):
+                raise SourceError(
+                    f"its [tool.tadpole] import_paths names {path}: it has no such place"
+                )
+        said = said or _fitting(_at_head(head), found)
         base = discover(found)
     except SourceError as error:
         raise SourceError(f"{location}: {error}") from None
@@ -152,10 +158,14 @@ def _at_head(head: Files | None) -> dict[str, Any]:
         raise SourceError(f"at the head of the clone {error}") from None
 
 
+def _places(found: Files) -> set[str]:
+    """All files and directories, "." included."""
+    return {str(folder) for path in found for folder in (path, *PurePosixPath(path).parents)}
+
+
 def _fitting(said: Mapping[str, Any], found: Files) -> dict[str, Any]:
     """What the head says, without the paths that are not there."""
-    there = {str(folder) for path in found for folder in (path, *PurePosixPath(path).parents)}
-    kept = dict(said)
+    there, kept = _places(found), dict(said)
     for name in ("import_paths", "test_paths"):
         if paths := [path for path in kept.pop(name, ()) if str(PurePosixPath(path)) in there]:
             kept[name] = paths

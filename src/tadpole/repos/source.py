@@ -52,6 +52,8 @@ def parse(text: str) -> Wanted:
 
     Raises SourceError, one line that says what to type.
     """
+    if not text.strip():
+        raise SourceError("a source is empty: give a directory, a git URL, or pypi:NAME")
     if text.startswith("pypi:"):
         name, _, version = text.removeprefix("pypi:").partition("==")
         if not _NAME.fullmatch(name) or (version and not _VERSION.fullmatch(version)):
