@@ -177,6 +177,8 @@ def test_words_of_a_test_are_told_apart_from_the_comparison():
         ("3 != 4", "AssertionError", "check(found)", True),
         ("nothing fits", "", "pytest.fail(f'nothing fits {found}')", False),
         ("nothing fits", "AssertionError", "raise AssertionError('nothing fits')", False),
+        ("no", "AssertionError", "raise AssertionError('no')\nassert found == 6", False),
+        ("", "AssertionError", "check(found)\nassert found == 6", False),
         ("", "TypeError", "", True),
         ("", "", "", False),
         ("1 != 2", "AssertionError", "with raises(", True),

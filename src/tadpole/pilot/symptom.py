@@ -18,7 +18,7 @@ from tadpole.visible import whole
 LONGEST_MESSAGE = 300  # characters of the first line
 MOST_DETAIL = 8  # lines of expected against actual
 MOST_LEAD = 4  # lines of a test's own words before pytest's comparison
-LONGEST_SNIPPET = 12  # lines of the failing statement
+LONGEST_SNIPPET = 12  # lines of what failed
 
 CUT = "..."  # a line that stands for what is left out
 _ASSERTIONS = ("", "AssertionError")
@@ -40,7 +40,7 @@ class Symptom:
     exception: str  # "TypeError"; empty for a plain assertion
     message: str  # first line, without the name of the exception
     detail: str  # the lines after it: pytest's comparison of both sides
-    snippet: str  # the statement of the test that failed
+    snippet: str  # the statement of the test that failed, perhaps up to the next check
 
     @property
     def is_assertion(self) -> bool:
@@ -55,10 +55,10 @@ class Symptom:
             return True
         said = any(line != CUT for line in f"{self.message}\n{self.detail}".split("\n") if line)
         try:
-            [statement] = syntax.parse(self.snippet).body
+            [failed, *_] = syntax.parse(self.snippet).body
         except ValueError:  # none, or the head of a block
             return said
-        return not check.only_fails(statement) and (said or check.is_written_out(statement))
+        return not check.only_fails(failed) and (said or check.is_written_out(failed))
 
 
 def smallest(failures: Mapping[str, Failure], tree: Path) -> str:
@@ -152,11 +152,10 @@ def _snippet(node_id: str, failure: Failure, tree: Path) -> str:
                 best = block[number:]
     if not best:
         return ""
-    first, end = best[0], best[0]
-    if not check.is_check(first):
-        end = next(filter(check.is_check, best), first)
-        if _lines(first, end) > LONGEST_SNIPPET:
-            end = first
+    first = best[0]
+    end = next(filter(check.is_check, best), first)
+    if _lines(first, end) > LONGEST_SNIPPET:
+        end = first
     if _lines(first, end) > LONGEST_SNIPPET:
         return ""
     text = code.text[code.starts[first.lineno - 1] : code.span(end)[1]]

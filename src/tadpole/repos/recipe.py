@@ -21,7 +21,7 @@ import difflib
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -103,13 +103,13 @@ def recipe_for(kind: str, location: str, found: Files, head: Files | None = None
     """The recipe of a source; ``head``: the files at the head of its clone, its pyproject.toml
     at least. Raises SourceError where there are no tests to run."""
     try:
-        said = _said(_pyproject(found))
+        said, there = _said(_pyproject(found)), _places(found)
         for path in said.get("import_paths", ()):
-            if str(PurePosixPath(path)) not in _places(found):
+            if str(PurePosixPath(path)) not in there:
                 raise SourceError(
                     f"its [tool.tadpole] import_paths names {path}: it has no such place"
                 )
-        said = said or _fitting(_at_head(head), found)
+        said = said or _fitting(_at_head(head), there)
         base = discover(found)
     except SourceError as error:
         raise SourceError(f"{location}: {error}") from None
@@ -163,9 +163,9 @@ def _places(found: Files) -> set[str]:
     return {str(folder) for path in found for folder in (path, *PurePosixPath(path).parents)}
 
 
-def _fitting(said: Mapping[str, Any], found: Files) -> dict[str, Any]:
+def _fitting(said: Mapping[str, Any], there: Container[str]) -> dict[str, Any]:
     """What the head says, without the paths that are not there."""
-    there, kept = _places(found), dict(said)
+    kept = dict(said)
     for name in ("import_paths", "test_paths"):
         if paths := [path for path in kept.pop(name, ()) if str(PurePosixPath(path)) in there]:
             kept[name] = paths
